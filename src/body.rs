@@ -1,0 +1,301 @@
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Buf;
+use http::StatusCode;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use crate::{
+    error::{BoxError, Error, Subject, TooLarge},
+    length::Declared,
+};
+
+pin_project! {
+    /// A body that yields at most `limit` bytes of data, and fails with
+    /// [`TooLarge`](crate::TooLarge) if there are more.
+    ///
+    /// | the wrapped body | with a limit of 10 |
+    /// |---|---|
+    /// | 10 bytes in any frames, trailers or none | passes as it is |
+    /// | declares 11 bytes or more | error on the first poll, the wrapped body is not polled |
+    /// | declares nothing, yields 4, 4, 4 bytes | 4, 4, error |
+    /// | fails after 4 bytes | 4, its own error as [`Error::Body`](crate::Error::Body) |
+    ///
+    /// Frames pass uncopied, and nothing is allocated or read ahead. The frame that crosses the
+    /// limit is dropped whole. The error comes once and is followed by the end, and the wrapped body
+    /// is dropped at that moment, so whoever is sending it stops.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`](crate::Error::TooLarge) when the limit is exceeded, and
+    /// [`Error::Body`](crate::Error::Body) when the wrapped body fails. After either the body is at
+    /// its end.
+    ///
+    /// # Size hint
+    ///
+    /// The wrapped body's own, unless that already proves that the limit will be exceeded: then the
+    /// hint says nothing, as a server would otherwise announce a length that never comes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http_body_util::BodyExt;
+    /// use tower_body_limit::{LimitedBody, TooLarge};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// let body = LimitedBody::new(String::from("ten bytes."), 10);
+    /// assert_eq!(body.collect().await.unwrap().to_bytes(), "ten bytes.");
+    ///
+    /// let body = LimitedBody::new(String::from("eleven byte"), 10);
+    /// let error = body.collect().await.unwrap_err();
+    /// assert_eq!(TooLarge::find(&error).unwrap().limit(), 10);
+    /// # }
+    /// ```
+    #[derive(Debug)]
+    pub struct LimitedBody<B> {
+        // None once the wrapped body has ended, has failed, or was given up.
+        #[pin]
+        inner: Option<B>,
+        bound: Bound,
+        read: u64,
+        declared: Declared,
+        outlook: Outlook,
+    }
+}
+
+/// What the head of the message says about the body that follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outlook {
+    /// It may or may not stay within the limit.
+    Open,
+    /// It is declared to be over the limit, so there is no use in polling it.
+    Doomed,
+    /// The message has no body, so its length is that of another message (HEAD, 304).
+    Bodiless,
+}
+
+/// A limit, and what its error will say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bound {
+    pub(crate) limit: Option<u64>,
+    pub(crate) subject: Subject,
+    pub(crate) status: StatusCode,
+    pub(crate) label: Option<&'static str>,
+}
+
+impl Bound {
+    fn by_hand(limit: Option<u64>) -> Self {
+        let status = StatusCode::INTERNAL_SERVER_ERROR;
+        Self {
+            limit,
+            subject: Subject::Body,
+            status,
+            label: None,
+        }
+    }
+
+    /// The error if the declared length alone proves the breach.
+    pub(crate) fn refuses(&self, declared: Declared) -> Option<TooLarge> {
+        let limit = self.limit.filter(|&limit| declared.exceeds(limit))?;
+        Some(self.breached(limit, declared, 0, false))
+    }
+
+    fn breached(&self, limit: u64, declared: Declared, read: u64, read_is_total: bool) -> TooLarge {
+        let declared = declared.bytes();
+        let Self {
+            subject,
+            status,
+            label,
+            ..
+        } = *self;
+        TooLarge {
+            limit,
+            declared,
+            read,
+            read_is_total,
+            subject,
+            status,
+            label,
+        }
+    }
+}
+
+impl<B: Body> LimitedBody<B> {
+    /// Limits `inner` to `limit` bytes of data.
+    pub fn new(inner: B, limit: u64) -> Self {
+        let declared = Declared::by_hint(&inner.size_hint());
+        Self::bounded(inner, Bound::by_hand(Some(limit)), declared)
+    }
+}
+
+impl<B> LimitedBody<B> {
+    pub(crate) fn bounded(inner: B, bound: Bound, declared: Declared) -> Self {
+        let doomed = bound.limit.is_some_and(|limit| declared.exceeds(limit));
+        let outlook = if doomed {
+            Outlook::Doomed
+        } else {
+            Outlook::Open
+        };
+        Self {
+            inner: Some(inner),
+            bound,
+            read: 0,
+            declared,
+            outlook,
+        }
+    }
+
+    /// For a body that only passes.
+    pub(crate) fn unlimited(inner: B) -> Self {
+        Self::bounded(inner, Bound::by_hand(None), Declared::Nothing)
+    }
+
+    /// For a message that has no body, whatever it declares.
+    pub(crate) fn bodiless(inner: B, bound: Bound) -> Self {
+        let body = Self::bounded(inner, bound, Declared::Nothing);
+        Self {
+            outlook: Outlook::Bodiless,
+            ..body
+        }
+    }
+
+    /// The most bytes that this body yields, `None` for no limit.
+    #[must_use]
+    pub fn limit(&self) -> Option<u64> {
+        self.bound.limit
+    }
+
+    /// How many bytes it has yielded so far.
+    #[must_use]
+    pub fn read(&self) -> u64 {
+        self.read
+    }
+
+    /// How many bytes it may still yield, `None` for no limit.
+    #[must_use]
+    pub fn remaining(&self) -> Option<u64> {
+        self.bound.limit.map(|limit| limit - self.read)
+    }
+
+    /// The wrapped body, `None` once that has ended, has failed, or was given up.
+    #[must_use]
+    pub fn get_ref(&self) -> Option<&B> {
+        self.inner.as_ref()
+    }
+
+    /// The wrapped body, `None` once that has ended, has failed, or was given up.
+    ///
+    /// Data taken from it directly is not counted.
+    #[must_use]
+    pub fn get_mut(&mut self) -> Option<&mut B> {
+        self.inner.as_mut()
+    }
+
+    /// Gives the wrapped body back, `None` once that has ended, has failed, or was given up.
+    #[must_use]
+    pub fn into_inner(self) -> Option<B> {
+        self.inner
+    }
+
+    /// Gives the wrapped body up and says why.
+    #[cold]
+    fn breach(self: Pin<&mut Self>, limit: u64, read: u64) -> Error
+    where
+        B: Body,
+    {
+        let mut this = self.project();
+        let ended = this
+            .inner
+            .as_ref()
+            .get_ref()
+            .as_ref()
+            .is_some_and(B::is_end_stream);
+        this.inner.set(None);
+        this.bound
+            .breached(limit, *this.declared, read, read > 0 && ended)
+            .into()
+    }
+
+    /// Whether more than the limit is known to come.
+    fn fails(&self, hint: &SizeHint) -> bool {
+        match self.outlook {
+            // A lower bound over the limit is proof, an upper bound is not.
+            Outlook::Open => self
+                .remaining()
+                .is_some_and(|remaining| hint.lower() > remaining),
+            Outlook::Doomed => true,
+            Outlook::Bodiless => false,
+        }
+    }
+}
+
+/// The default of the wrapped body, without a limit.
+impl<B: Default> Default for LimitedBody<B> {
+    fn default() -> Self {
+        Self::unlimited(B::default())
+    }
+}
+
+impl<B> Body for LimitedBody<B>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    type Data = B::Data;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, Error>>> {
+        let mut this = self.as_mut().project();
+        let Some(inner) = this.inner.as_mut().as_pin_mut() else {
+            return Poll::Ready(None);
+        };
+        if let (Outlook::Doomed, Some(limit)) = (*this.outlook, this.bound.limit) {
+            return Poll::Ready(Some(Err(self.breach(limit, 0))));
+        }
+        match ready!(inner.poll_frame(cx)) {
+            Some(Ok(frame)) => {
+                if let Some(data) = frame.data_ref() {
+                    let read = this.read.checked_add(data.remaining() as u64);
+                    let (read, countable) = (read.unwrap_or(u64::MAX), read.is_some());
+                    match this.bound.limit {
+                        Some(limit) if read > limit || !countable => {
+                            return Poll::Ready(Some(Err(self.breach(limit, read))));
+                        }
+                        _ => *this.read = read,
+                    }
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Some(Err(error)) => {
+                this.inner.set(None);
+                Poll::Ready(Some(Err(Error::from_body(error))))
+            }
+            None => {
+                this.inner.set(None);
+                Poll::Ready(None)
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.inner {
+            Some(inner) => inner.is_end_stream() && !self.fails(&inner.size_hint()),
+            None => true,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.inner {
+            Some(inner) => Some(inner.size_hint())
+                .filter(|hint| !self.fails(hint))
+                .unwrap_or_default(),
+            None => SizeHint::with_exact(0),
+        }
+    }
+}

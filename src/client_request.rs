@@ -1,0 +1,186 @@
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use http::{Request, StatusCode, request::Parts};
+use http_body::Body;
+use pin_project_lite::pin_project;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::{
+    body::{Bound, LimitedBody},
+    error::{BoxError, Error, Subject, TooLarge},
+    length::Declared,
+    policy::Policy,
+};
+
+/// Limits the bodies of requests that a client sends.
+///
+/// Made by [`RequestSizeLimitLayer::client`](crate::RequestSizeLimitLayer::client). Counts bytes of
+/// body data as they pass the layer. The limit is inclusive.
+///
+/// # Errors
+///
+/// The service fails with [`Error::TooLarge`] without calling the inner service if the request
+/// declares more than the limit, and as soon as the inner service ends if the request turned out to
+/// have more. Any other error of the inner service is [`Error::Service`].
+///
+/// # Examples
+///
+/// ```
+/// use bytes::Bytes;
+/// use http::{Request, Response};
+/// use http_body_util::Full;
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_body_limit::{LimitedBody, RequestSizeLimitLayer};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let client = service_fn(async |_: Request<LimitedBody<Full<Bytes>>>| {
+///     Ok::<_, std::io::Error>(Response::new(Full::<Bytes>::default()))
+/// });
+/// let client = RequestSizeLimitLayer::client(10).layer(client);
+///
+/// let error = client.oneshot(Request::new(Full::from("eleven byte"))).await.unwrap_err();
+/// assert_eq!(error.too_large().unwrap().declared(), Some(11));
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct ClientRequestSizeLimitLayer {
+    config: Arc<Config>,
+}
+
+#[derive(Clone, Debug)]
+struct Config {
+    policy: Policy<Parts>,
+    label: Option<&'static str>,
+}
+
+impl ClientRequestSizeLimitLayer {
+    pub(crate) fn new(policy: Policy<Parts>) -> Self {
+        Self {
+            config: Arc::new(Config {
+                policy,
+                label: None,
+            }),
+        }
+    }
+
+    /// A name for this limit, to be found in its errors.
+    #[must_use]
+    pub fn label(mut self, label: &'static str) -> Self {
+        Arc::make_mut(&mut self.config).label = Some(label);
+        self
+    }
+}
+
+impl<S> Layer<S> for ClientRequestSizeLimitLayer {
+    type Service = ClientRequestSizeLimit<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        ClientRequestSizeLimit {
+            inner,
+            config: Arc::clone(&self.config),
+        }
+    }
+}
+
+/// The service of [`ClientRequestSizeLimitLayer`]; its examples are there.
+#[derive(Clone, Debug)]
+pub struct ClientRequestSizeLimit<S> {
+    inner: S,
+    config: Arc<Config>,
+}
+
+impl<S> ClientRequestSizeLimit<S> {
+    /// The inner service.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// Gives the inner service back.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S, B> Service<Request<B>> for ClientRequestSizeLimit<S>
+where
+    S: Service<Request<LimitedBody<B>>>,
+    S::Error: Into<BoxError>,
+    B: Body<Data = Bytes>,
+{
+    type Response = S::Response;
+    type Error = Error;
+    type Future = ResponseFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.inner.poll_ready(cx).map_err(Error::from_service)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let (parts, body) = request.into_parts();
+        let bound = Bound {
+            limit: self.config.policy.limit_for(&parts),
+            subject: Subject::Request,
+            status: StatusCode::PAYLOAD_TOO_LARGE,
+            label: self.config.label,
+        };
+        let declared = Declared::by_message(&body.size_hint(), &parts.headers);
+        let state = match bound.refuses(declared) {
+            Some(error) => State::Refused { error: Some(error) },
+            None => {
+                let body = LimitedBody::bounded(body, bound, declared);
+                State::Called {
+                    future: self.inner.call(Request::from_parts(parts, body)),
+                }
+            }
+        };
+        ResponseFuture { state }
+    }
+}
+
+pin_project! {
+    /// The future of [`ClientRequestSizeLimit`].
+    #[derive(Debug)]
+    pub struct ResponseFuture<F> {
+        #[pin]
+        state: State<F>,
+    }
+}
+
+pin_project! {
+    #[derive(Debug)]
+    #[project = StateProj]
+    enum State<F> {
+        Called { #[pin] future: F },
+        Refused { error: Option<TooLarge> },
+    }
+}
+
+impl<F, T, E> Future for ResponseFuture<F>
+where
+    F: Future<Output = Result<T, E>>,
+    E: Into<BoxError>,
+{
+    type Output = Result<T, Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().state.project() {
+            StateProj::Called { future } => {
+                Poll::Ready(ready!(future.poll(cx)).map_err(Error::from_service))
+            }
+            StateProj::Refused { error } => {
+                Poll::Ready(Err(error.take().expect("polled after completion").into()))
+            }
+        }
+    }
+}

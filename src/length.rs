@@ -1,0 +1,91 @@
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header::CONTENT_LENGTH};
+use http_body::SizeHint;
+
+/// The length that a message states before a byte of it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Declared {
+    /// Nothing, or nothing that can be believed.
+    Nothing,
+    /// At least so many bytes, or exactly.
+    Bytes(u64),
+    /// More bytes than a `u64` can count, hence more than any limit.
+    Uncountable,
+}
+
+impl Declared {
+    /// What a size hint states. Its upper bound is a maybe and states nothing.
+    pub(crate) fn by_hint(hint: &SizeHint) -> Self {
+        match hint.exact() {
+            Some(bytes) => Self::Bytes(bytes),
+            None if hint.lower() > 0 => Self::Bytes(hint.lower()),
+            None => Self::Nothing,
+        }
+    }
+
+    /// What a whole message states: the larger of its size hint and its `Content-Length`, so that
+    /// a header can only tighten.
+    pub(crate) fn by_message(hint: &SizeHint, headers: &HeaderMap) -> Self {
+        let hinted = Self::by_hint(hint);
+        match (hinted, Self::by_headers(headers)) {
+            (Self::Bytes(hint), Self::Bytes(header)) => Self::Bytes(hint.max(header)),
+            (_, Self::Nothing) => hinted,
+            (_, header) => header,
+        }
+    }
+
+    /// What `Content-Length` states, by the grammar of RFC 9110, section 8.6: digits alone. Several
+    /// values, in a list or in several fields, have to agree.
+    pub(crate) fn by_headers(headers: &HeaderMap) -> Self {
+        let mut values = headers.get_all(CONTENT_LENGTH).iter().flat_map(values_of);
+        let Some(first) = values.next() else {
+            return Self::Nothing;
+        };
+        if values.any(|value| value != first) {
+            return Self::Nothing;
+        }
+        parse(first)
+    }
+
+    pub(crate) fn exceeds(self, limit: u64) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Bytes(bytes) => bytes > limit,
+            Self::Uncountable => true,
+        }
+    }
+
+    /// The number for an error message.
+    pub(crate) fn bytes(self) -> Option<u64> {
+        match self {
+            Self::Nothing => None,
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Uncountable => Some(u64::MAX),
+        }
+    }
+}
+
+/// Whether a response has no body, so that its length is that of another one (RFC 9110, section
+/// 6.4.1).
+pub(crate) fn is_bodiless(method: &Method, status: StatusCode) -> bool {
+    *method == Method::HEAD
+        || (*method == Method::CONNECT && status.is_success())
+        || status.is_informational()
+        || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+}
+
+fn values_of(field: &HeaderValue) -> impl Iterator<Item = &[u8]> {
+    field
+        .as_bytes()
+        .split(|&byte| byte == b',')
+        .map(<[u8]>::trim_ascii)
+}
+
+fn parse(value: &[u8]) -> Declared {
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        return Declared::Nothing;
+    }
+    let number = value.iter().try_fold(0_u64, |number, digit| {
+        number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
+    });
+    number.map_or(Declared::Uncountable, Declared::Bytes)
+}

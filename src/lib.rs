@@ -1,0 +1,27 @@
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![forbid(unsafe_code)]
+
+mod body;
+mod client_request;
+mod collect;
+mod error;
+mod hold;
+mod length;
+mod media;
+mod policy;
+mod request;
+pub mod respond;
+mod response;
+mod truncate;
+mod turns;
+
+pub use body::LimitedBody;
+pub use client_request::{ClientRequestSizeLimit, ClientRequestSizeLimitLayer};
+pub use collect::{BodyLimitExt, Collected, Prefix};
+pub use error::{Error, Subject, TooLarge};
+pub use policy::Policy;
+pub use request::{RequestSizeLimit, RequestSizeLimitLayer};
+pub use respond::{RequestHead, ResponseBody};
+pub use response::{ResponseSizeLimit, ResponseSizeLimitLayer};
+pub use truncate::{Truncate, TruncateLayer, TruncatedBody, Truncation, TruncationHandle};

@@ -1,0 +1,58 @@
+use http::{HeaderMap, header::CONTENT_TYPE};
+
+/// The media type of a message without its parameters; `None` if it states none that can be read,
+/// or several.
+pub(crate) fn essence(headers: &HeaderMap) -> Option<&str> {
+    let mut values = headers.get_all(CONTENT_TYPE).iter();
+    let (first, None) = (values.next()?, values.next()) else {
+        return None;
+    };
+    let essence = first.to_str().ok()?.split(';').next()?.trim();
+    (!essence.is_empty()).then_some(essence)
+}
+
+/// Whether the media type of a message is one of `types`, in any case.
+pub(crate) fn is_one_of(headers: &HeaderMap, types: &[&str]) -> bool {
+    essence(headers).is_some_and(|essence| types.iter().any(|ty| essence.eq_ignore_ascii_case(ty)))
+}
+
+/// JSON by name or by suffix (RFC 6839).
+pub(crate) fn is_json(headers: &HeaderMap) -> bool {
+    is_one_of(headers, &["application/json", "text/json"])
+        || essence(headers).is_some_and(|essence| has_suffix(essence, "+json"))
+}
+
+/// Streams that go on until somebody hangs up.
+pub(crate) fn is_endless(headers: &HeaderMap) -> bool {
+    is_one_of(headers, &["text/event-stream", "multipart/x-mixed-replace"])
+}
+
+/// Bodies whose reader wants each part as it comes.
+pub(crate) fn is_streamed(headers: &HeaderMap) -> bool {
+    is_endless(headers)
+        || is_one_of(
+            headers,
+            &[
+                "application/x-ndjson",
+                "application/jsonl",
+                "application/json-seq",
+            ],
+        )
+        || is_grpc(headers)
+}
+
+/// gRPC, and gRPC-Web with it.
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+    const GRPC: &str = "application/grpc";
+    essence(headers)
+        .and_then(|essence| essence.get(..GRPC.len()))
+        .is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
+}
+
+fn has_suffix(essence: &str, suffix: &str) -> bool {
+    essence
+        .len()
+        .checked_sub(suffix.len())
+        .and_then(|start| essence.get(start..))
+        .is_some_and(|end| end.eq_ignore_ascii_case(suffix))
+}

@@ -1,0 +1,408 @@
+use std::{
+    mem,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode, Version, response::Parts};
+use http_body::{Body, SizeHint};
+use pin_project_lite::pin_project;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::{
+    body::{Bound, LimitedBody},
+    error::{BoxError, Error, Subject, TooLarge},
+    hold::Held,
+    length::{Declared, is_bodiless},
+    media,
+    policy::Policy,
+    respond::{Answer, RequestHead, ResponseBody},
+    turns::Turns,
+};
+
+/// Limits the bodies of responses, those that a server sends or those that a client receives.
+///
+/// Counts bytes of body data as they pass the place where the layer stands: outside a decoder the
+/// decoded ones, inside it the encoded ones. The limit is inclusive, and each response counts for
+/// itself.
+///
+/// | the response, with a limit of 10 | [`server`](Self::server) | [`client`](Self::client) |
+/// |---|---|---|
+/// | declares or has 10 bytes | passes untouched | passes untouched |
+/// | declares 11 | 500 in its place | head as received, the body fails on its first poll |
+/// | declares nothing, has 11 | breaks off visibly | the body fails |
+/// | to HEAD, or 204, 304 | passes, whatever it declares | passes, whatever it declares |
+///
+/// Frames pass uncopied, and nothing is held, with one exception: a client that speaks HTTP/1.0
+/// cannot tell a response that breaks off from one that ends, so there a body without a declared
+/// length is held as if [`buffered`](Self::buffered) were set.
+///
+/// # Errors
+///
+/// The body fails with [`Error::TooLarge`], after which it is at its end and the inner body is
+/// dropped. The service's own errors are the inner service's.
+///
+/// # Examples
+///
+/// ```
+/// use bytes::Bytes;
+/// use http::{Request, Response};
+/// use http_body_util::{BodyExt, Full};
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_body_limit::{ResponseSizeLimitLayer, TooLarge};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let eleven = service_fn(async |_: Request<()>| {
+///     Ok::<_, std::io::Error>(Response::new(Full::<Bytes>::from("eleven byte")))
+/// });
+///
+/// let server = ResponseSizeLimitLayer::server(10).layer(eleven);
+/// assert_eq!(server.oneshot(Request::new(())).await.unwrap().status(), 500);
+///
+/// let client = ResponseSizeLimitLayer::client(10).layer(eleven);
+/// let response = client.oneshot(Request::new(())).await.unwrap();
+/// assert_eq!(response.status(), 200);
+/// let error = response.into_body().collect().await.unwrap_err();
+/// assert_eq!(TooLarge::find(&error).unwrap().limit(), 10);
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[doc(alias = "ResponseBodyLimitLayer")]
+#[doc(alias = "max_body_size")]
+#[doc(alias = "maxContentLength")]
+pub struct ResponseSizeLimitLayer {
+    config: Arc<Config>,
+}
+
+#[derive(Clone, Debug)]
+struct Config {
+    side: Side,
+    policy: Policy<Parts>,
+    answer: Answer,
+    label: Option<&'static str>,
+    buffered: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Server,
+    Gateway,
+    Client,
+}
+
+impl ResponseSizeLimitLayer {
+    /// On a server, at most `limit` bytes, `None` for no limit, or another [`Policy`].
+    pub fn server(limit: impl Into<Policy<Parts>>) -> Self {
+        Self::new(Side::Server, limit.into())
+    }
+
+    /// On a server, at most as many bytes as `limit` says for the head of the response, `None` for
+    /// no limit.
+    pub fn server_with<F>(limit: F) -> Self
+    where
+        F: Fn(&Parts) -> Option<u64> + Send + Sync + 'static,
+    {
+        Self::server(Policy::by_head(limit))
+    }
+
+    /// On a client, at most `limit` bytes, `None` for no limit, or another [`Policy`].
+    pub fn client(limit: impl Into<Policy<Parts>>) -> Self {
+        Self::new(Side::Client, limit.into())
+    }
+
+    /// On a client, at most as many bytes as `limit` says for the head of the response, `None` for
+    /// no limit.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_body_limit::ResponseSizeLimitLayer;
+    ///
+    /// let layer = ResponseSizeLimitLayer::client_with(|head| {
+    ///     if head.status.is_success() { Some(10 * 1024 * 1024) } else { Some(64 * 1024) }
+    /// });
+    /// ```
+    pub fn client_with<F>(limit: F) -> Self
+    where
+        F: Fn(&Parts) -> Option<u64> + Send + Sync + 'static,
+    {
+        Self::client(Policy::by_head(limit))
+    }
+
+    fn new(side: Side, policy: Policy<Parts>) -> Self {
+        let config = Config {
+            side,
+            policy,
+            answer: Answer::default(),
+            label: None,
+            buffered: false,
+        };
+        Self {
+            config: Arc::new(config),
+        }
+    }
+
+    /// What a server answers with instead of [`plain_text`](crate::respond::plain_text).
+    #[must_use]
+    pub fn answer_with<F, T>(mut self, answer: F) -> Self
+    where
+        F: Fn(&TooLarge, &RequestHead) -> Response<T> + Send + Sync + 'static,
+        T: Into<Bytes>,
+    {
+        self.config_mut().answer = Answer::new(answer);
+        self
+    }
+
+    /// Answers with 502 and not 500, as the fault is an upstream's.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use bytes::Bytes;
+    /// # use http::{Request, Response};
+    /// # use http_body_util::Full;
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_body_limit::ResponseSizeLimitLayer;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let proxy = service_fn(async |_: Request<()>| Ok::<_, std::io::Error>(Response::new(Full::<Bytes>::from("eleven byte"))));
+    /// let proxy = ResponseSizeLimitLayer::server(10).gateway().layer(proxy);
+    /// assert_eq!(proxy.oneshot(Request::new(())).await.unwrap().status(), 502);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn gateway(mut self) -> Self {
+        if self.config.side == Side::Server {
+            self.config_mut().side = Side::Gateway;
+        }
+        self
+    }
+
+    /// Holds each response on a server until its end, so that every breach becomes a whole answer.
+    ///
+    /// At most `limit` bytes are held for each response in flight, so the memory needed is the limit
+    /// times the number of responses in flight. Trailers are kept. If the inner body fails, the head
+    /// and what was held go out first. Event streams, gRPC, NDJSON and `multipart/x-mixed-replace`
+    /// are never held, nor is a response without a limit.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use http::{Request, Response};
+    /// use http_body_util::StreamBody;
+    /// # use futures_util::stream;
+    /// # use http_body::Frame;
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// use tower_body_limit::ResponseSizeLimitLayer;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// let eleven_in_two_frames = service_fn(async |_: Request<()>| {
+    ///     let frames = ["eleven", " byte"].map(|text| Ok(Frame::data(Bytes::from(text))));
+    ///     Ok::<_, std::io::Error>(Response::new(StreamBody::new(stream::iter(frames))))
+    /// });
+    /// # let eleven_in_two_frames = tower::ServiceExt::<Request<()>>::map_response(eleven_in_two_frames, |response: Response<StreamBody<stream::Iter<std::array::IntoIter<Result<Frame<Bytes>, std::io::Error>, 2>>>>| response);
+    /// let server = ResponseSizeLimitLayer::server(10).buffered().layer(eleven_in_two_frames);
+    /// assert_eq!(server.oneshot(Request::new(())).await.unwrap().status(), 500);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn buffered(mut self) -> Self {
+        self.config_mut().buffered = true;
+        self
+    }
+
+    /// A name for this limit, to be found in its errors.
+    #[must_use]
+    pub fn label(mut self, label: &'static str) -> Self {
+        self.config_mut().label = Some(label);
+        self
+    }
+
+    fn config_mut(&mut self) -> &mut Config {
+        Arc::make_mut(&mut self.config)
+    }
+}
+
+impl<S> Layer<S> for ResponseSizeLimitLayer {
+    type Service = ResponseSizeLimit<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        ResponseSizeLimit {
+            inner,
+            config: Arc::clone(&self.config),
+        }
+    }
+}
+
+/// The service of [`ResponseSizeLimitLayer`]; its examples are there.
+#[derive(Clone, Debug)]
+pub struct ResponseSizeLimit<S> {
+    inner: S,
+    config: Arc<Config>,
+}
+
+impl<S> ResponseSizeLimit<S> {
+    /// The inner service.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// Gives the inner service back.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S, ReqB, ResB> Service<Request<ReqB>> for ResponseSizeLimit<S>
+where
+    S: Service<Request<ReqB>, Response = Response<ResB>>,
+    ResB: Body<Data = Bytes>,
+    ResB::Error: Into<BoxError>,
+{
+    type Response = Response<ResponseBody<ResB>>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S::Future, ResB>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<ReqB>) -> Self::Future {
+        let head = RequestHead::of(&request);
+        let future = self.inner.call(request);
+        ResponseFuture {
+            state: State::Called { future },
+            config: Arc::clone(&self.config),
+            head,
+        }
+    }
+}
+
+impl Config {
+    fn bound(&self, limit: Option<u64>) -> Bound {
+        let status = match self.side {
+            Side::Server => StatusCode::INTERNAL_SERVER_ERROR,
+            Side::Gateway | Side::Client => StatusCode::BAD_GATEWAY,
+        };
+        Bound {
+            limit,
+            subject: Subject::Response,
+            status,
+            label: self.label,
+        }
+    }
+
+    /// Whether a body has to be held because its breach could not be seen, or was asked to be.
+    fn holds(&self, head: &RequestHead, headers: &HeaderMap, hint: &SizeHint) -> bool {
+        if self.buffered {
+            return !media::is_streamed(headers);
+        }
+        head.version() < Version::HTTP_11
+            && hint.exact().is_none()
+            && Declared::by_headers(headers) == Declared::Nothing
+            && !media::is_endless(headers)
+    }
+
+    fn pass<B>(&self, head: &RequestHead, body: ResponseBody<B>) -> ResponseBody<B> {
+        // To HTTP/1.0 the flushed part would look like the whole.
+        if self.side == Side::Client || head.version() < Version::HTTP_11 {
+            return body;
+        }
+        body.flush_before_error()
+    }
+}
+
+pin_project! {
+    /// The future of [`ResponseSizeLimit`].
+    #[derive(Debug)]
+    pub struct ResponseFuture<F, B> {
+        #[pin]
+        state: State<F, B>,
+        config: Arc<Config>,
+        head: RequestHead,
+    }
+}
+
+pin_project! {
+    #[derive(Debug)]
+    #[project = StateProj]
+    enum State<F, B> {
+        Called { #[pin] future: F },
+        Holding { parts: Option<Parts>, #[pin] body: LimitedBody<B>, held: Held },
+    }
+}
+
+impl<F, B, E> Future for ResponseFuture<F, B>
+where
+    F: Future<Output = Result<Response<B>, E>>,
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    type Output = Result<Response<ResponseBody<B>>, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let (config, head) = (&**this.config, &*this.head);
+        loop {
+            match this.state.as_mut().project() {
+                StateProj::Called { future } => {
+                    let (parts, body) = ready!(future.poll(cx))?.into_parts();
+                    let bound = config.bound(config.policy.limit_for(&parts));
+                    if is_bodiless(head.method(), parts.status) {
+                        let body = ResponseBody::inner(LimitedBody::bodiless(body, bound));
+                        return Poll::Ready(Ok(Response::from_parts(
+                            parts,
+                            config.pass(head, body),
+                        )));
+                    }
+                    let hint = body.size_hint();
+                    let declared = Declared::by_message(&hint, &parts.headers);
+                    let on_server = config.side != Side::Client;
+                    if let Some(error) = bound.refuses(declared).filter(|_| on_server) {
+                        drop(body);
+                        return Poll::Ready(Ok(config.answer.make(error, head)));
+                    }
+                    let holds = on_server
+                        && bound.limit.is_some()
+                        && config.holds(head, &parts.headers, &hint);
+                    let body = LimitedBody::bounded(body, bound, declared);
+                    if !holds {
+                        let body = config.pass(head, ResponseBody::inner(body));
+                        return Poll::Ready(Ok(Response::from_parts(parts, body)));
+                    }
+                    let (parts, held) = (Some(parts), Held::default());
+                    this.state.set(State::Holding { parts, body, held });
+                }
+                StateProj::Holding {
+                    parts,
+                    mut body,
+                    held,
+                } => {
+                    let mut turns = Turns::default();
+                    let failure = loop {
+                        ready!(turns.poll(cx));
+                        match ready!(body.as_mut().poll_frame(cx)) {
+                            Some(Ok(frame)) => held.push(frame),
+                            Some(Err(Error::TooLarge(error))) => {
+                                return Poll::Ready(Ok(config.answer.make(error, head)));
+                            }
+                            Some(Err(failure)) => break Some(failure),
+                            None => break None,
+                        }
+                    };
+                    let parts = parts.take().expect("polled after completion");
+                    let body = config.pass(head, ResponseBody::held(mem::take(held), failure));
+                    return Poll::Ready(Ok(Response::from_parts(parts, body)));
+                }
+            }
+        }
+    }
+}
