@@ -5,16 +5,19 @@
 mod body;
 mod client_request;
 mod collect;
+mod drain;
 mod error;
 mod hold;
 mod length;
 mod media;
+mod memory;
 mod policy;
 mod request;
 pub mod respond;
 mod response;
 mod truncate;
 mod turns;
+mod watch;
 
 pub use body::LimitedBody;
 pub use client_request::{ClientRequestSizeLimit, ClientRequestSizeLimitLayer};
@@ -25,3 +28,4 @@ pub use request::{RequestSizeLimit, RequestSizeLimitLayer};
 pub use respond::{RequestHead, ResponseBody};
 pub use response::{ResponseSizeLimit, ResponseSizeLimitLayer};
 pub use truncate::{Truncate, TruncateLayer, TruncatedBody, Truncation, TruncationHandle};
+pub use watch::{BodyEnd, Outcome};

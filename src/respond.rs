@@ -5,7 +5,11 @@
 //!
 //! | answer | status | body |
 //! |---|---|---|
-//! | [`plain_text`] (the default) | [`TooLarge::status`] | one sentence |
+//! | [`plain_text`] | [`TooLarge::status`] | one sentence |
+//! | [`problem_json`] | [`TooLarge::status`] | a problem (RFC 9457) |
+//! | [`problem_json_with_limit`] | [`TooLarge::status`] | a problem with a member `limit` |
+//! | [`grpc`] | 200, with `grpc-status: 8` (`RESOURCE_EXHAUSTED`) | none |
+//! | [`standard`] (the default) | as | `grpc` to gRPC and gRPC-Web, `plain_text` to others |
 //!
 //! No answer states a number: a limit is nobody's business until you decide that it is. Whatever the
 //! closure leaves out, the layer adds: `Content-Length`, an empty body for HEAD, and on HTTP/1
@@ -47,7 +51,7 @@
 //! ```
 
 use std::{
-    fmt,
+    fmt, mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -55,7 +59,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{
-    HeaderValue, Method, Request, Response, Uri, Version,
+    HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, Version,
     header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE},
 };
 use http_body::{Body, Frame, SizeHint};
@@ -63,8 +67,10 @@ use pin_project_lite::pin_project;
 
 use crate::{
     body::LimitedBody,
+    drain::Drain,
     error::{BoxError, Error, Subject, TooLarge},
     hold::Held,
+    media,
 };
 
 /// The parts of a request's head that an answer may depend on.
@@ -80,12 +86,11 @@ pub struct RequestHead {
 }
 
 impl RequestHead {
-    pub(crate) fn of<B>(request: &Request<B>) -> Self {
-        let headers = request.headers();
+    pub(crate) fn new(method: &Method, uri: &Uri, version: Version, headers: &HeaderMap) -> Self {
         Self {
-            method: request.method().clone(),
-            uri: request.uri().clone(),
-            version: request.version(),
+            method: method.clone(),
+            uri: uri.clone(),
+            version,
             accept: headers.get(ACCEPT).cloned(),
             content_type: headers.get(CONTENT_TYPE).cloned(),
         }
@@ -122,6 +127,16 @@ impl RequestHead {
     }
 }
 
+/// What the layers answer with unless told otherwise: [`grpc`] to requests whose media type is
+/// gRPC's, [`plain_text`] to others.
+#[must_use]
+pub fn standard(error: &TooLarge, head: &RequestHead) -> Response<Bytes> {
+    match head.content_type() {
+        Some(content_type) if media::is_grpc(content_type) => grpc(error, head),
+        _ => plain_text(error, head),
+    }
+}
+
 /// One sentence of plain text, with the status that fits the error.
 ///
 /// # Examples
@@ -129,19 +144,99 @@ impl RequestHead {
 /// ```
 /// use tower_body_limit::{RequestSizeLimitLayer, respond};
 ///
-/// // What the layer does anyway.
+/// // Also to gRPC.
 /// let layer = RequestSizeLimitLayer::server(1024 * 1024).answer_with(respond::plain_text);
 /// ```
 #[must_use]
 pub fn plain_text(error: &TooLarge, _: &RequestHead) -> Response<Bytes> {
-    let text = match error.subject() {
-        Subject::Request => "The request body is too large.\n",
-        _ => "The response body is too large.\n",
+    let text = format!("{}\n", sentence(error));
+    with_type(error.status(), "text/plain; charset=utf-8", text)
+}
+
+/// A problem in JSON (RFC 9457), with the status that fits the error.
+///
+/// # Examples
+///
+/// ```
+/// use tower_body_limit::{ResponseSizeLimitLayer, respond};
+///
+/// let layer = ResponseSizeLimitLayer::server(1024 * 1024).answer_with(respond::problem_json);
+/// ```
+#[must_use]
+pub fn problem_json(error: &TooLarge, _: &RequestHead) -> Response<Bytes> {
+    problem(error, "")
+}
+
+/// A problem in JSON (RFC 9457) that states the limit, as the member `limit` in bytes.
+///
+/// # Examples
+///
+/// ```
+/// use tower_body_limit::{RequestSizeLimitLayer, respond};
+///
+/// let layer =
+///     RequestSizeLimitLayer::server(1024 * 1024).answer_with(respond::problem_json_with_limit);
+/// ```
+#[must_use]
+pub fn problem_json_with_limit(error: &TooLarge, _: &RequestHead) -> Response<Bytes> {
+    problem(error, &format!(r#","limit":{}"#, error.limit()))
+}
+
+/// A gRPC status in the head and no body ("trailers-only"): `RESOURCE_EXHAUSTED`.
+///
+/// # Examples
+///
+/// ```
+/// use tower_body_limit::{RequestSizeLimitLayer, respond};
+///
+/// // Also to requests that do not look like gRPC.
+/// let layer = RequestSizeLimitLayer::server(4 * 1024 * 1024).answer_with(respond::grpc);
+/// ```
+#[must_use]
+pub fn grpc(error: &TooLarge, head: &RequestHead) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::new());
+    let headers = response.headers_mut();
+    let content_type = head
+        .content_type()
+        .filter(|content_type| media::is_grpc(content_type));
+    let content_type = content_type.cloned();
+    let default = || HeaderValue::from_static("application/grpc");
+    headers.insert(CONTENT_TYPE, content_type.unwrap_or_else(default));
+    headers.insert("grpc-status", HeaderValue::from_static("8"));
+    // Nothing in these sentences needs the percent-encoding of a grpc-message.
+    headers.insert("grpc-message", HeaderValue::from_static(sentence(error)));
+    response
+}
+
+fn sentence(error: &TooLarge) -> &'static str {
+    match error.subject() {
+        Subject::Request => "The request body is too large.",
+        Subject::Response => "The response body is too large.",
+        Subject::Record => "A record is too large.",
+        Subject::Body => "The body is too large.",
+    }
+}
+
+fn problem(error: &TooLarge, more: &str) -> Response<Bytes> {
+    let (status, detail) = (error.status(), sentence(error));
+    let title = match status {
+        // Its name in RFC 9110; the one in `http` is older.
+        StatusCode::PAYLOAD_TOO_LARGE => "Content Too Large",
+        _ => status.canonical_reason().unwrap_or_default(),
     };
-    let mut response = Response::new(Bytes::from_static(text.as_bytes()));
-    *response.status_mut() = error.status();
-    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(CONTENT_TYPE, plain);
+    let status_code = status.as_u16();
+    let text = format!(
+        r#"{{"type":"about:blank","title":"{title}","status":{status_code},"detail":"{detail}"{more}}}"#
+    );
+    with_type(status, "application/problem+json", text)
+}
+
+fn with_type(status: StatusCode, content_type: &'static str, text: String) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(text));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 
@@ -162,23 +257,35 @@ impl Answer {
         }))
     }
 
-    /// The whole answer, with what the closure may have left out.
-    pub(crate) fn make<B>(&self, error: TooLarge, head: &RequestHead) -> Response<ResponseBody<B>> {
+    /// The whole answer, with what the closure may have left out, sent while `drain` lasts.
+    pub(crate) fn make<B>(
+        &self,
+        error: TooLarge,
+        head: &RequestHead,
+        drain: Option<Drain>,
+    ) -> Response<ResponseBody<B>> {
         let (mut parts, text) = (self.0)(&error, head).into_parts();
-        parts.headers.insert(CONTENT_LENGTH, text.len().into());
+        if !text.is_empty() {
+            parts.headers.insert(CONTENT_LENGTH, text.len().into());
+        }
         parts.extensions.insert(error);
+        parts.extensions.insert(Refusal);
         let text = if head.method == Method::HEAD {
             Bytes::new()
         } else {
             text
         };
-        Response::from_parts(parts, ResponseBody::answer(text))
+        Response::from_parts(parts, ResponseBody::answer(text, drain))
     }
 }
 
+/// Marks an answer of ours, which other limits leave alone.
+#[derive(Clone)]
+pub(crate) struct Refusal;
+
 impl Default for Answer {
     fn default() -> Self {
-        Self::new(plain_text)
+        Self::new(standard)
     }
 }
 
@@ -211,7 +318,13 @@ pin_project! {
     enum State<B> {
         Inner { #[pin] body: LimitedBody<B> },
         Held { held: Held },
-        Answer { text: Bytes },
+        Answer {
+            text: Bytes,
+            // Goes out when the request has been drained: a server that has sent all of its answer
+            // closes the connection under a client that is still writing.
+            last: Bytes,
+            drain: Option<Drain>,
+        },
     }
 }
 
@@ -233,9 +346,13 @@ impl<B> ResponseBody<B> {
         }
     }
 
-    pub(crate) fn answer(text: Bytes) -> Self {
+    pub(crate) fn answer(mut text: Bytes, drain: Option<Drain>) -> Self {
+        let last = match drain {
+            Some(_) => text.split_off(text.len().saturating_sub(1)),
+            None => Bytes::new(),
+        };
         Self {
-            state: State::Answer { text },
+            state: State::Answer { text, last, drain },
             failure: None,
             flush: false,
         }
@@ -289,13 +406,19 @@ where
                 (None, Some(failure)) => failure,
                 (None, None) => return Poll::Ready(None),
             },
-            StateProj::Answer { text } => {
-                let text = std::mem::take(text);
-                let frame = (!text.is_empty()).then(|| Ok(Frame::data(text)));
-                return Poll::Ready(frame);
+            StateProj::Answer { text, last, drain } => {
+                if text.is_empty() {
+                    if let Some(drain) = drain {
+                        ready!(drain.poll(cx));
+                    }
+                    *drain = None;
+                    *text = mem::take(last);
+                }
+                let text = mem::take(text);
+                return Poll::Ready((!text.is_empty()).then(|| Ok(Frame::data(text))));
             }
         };
-        if std::mem::take(this.flush) {
+        if mem::take(this.flush) {
             *this.failure = Some(failure);
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -308,7 +431,9 @@ where
             && match &self.state {
                 State::Inner { body } => body.is_end_stream(),
                 State::Held { held } => held.is_empty(),
-                State::Answer { text } => text.is_empty(),
+                State::Answer { text, last, drain } => {
+                    text.is_empty() && last.is_empty() && drain.is_none()
+                }
             }
     }
 
@@ -319,7 +444,15 @@ where
         match &self.state {
             State::Inner { body } => body.size_hint(),
             State::Held { held } => held.size_hint(),
-            State::Answer { text } => SizeHint::with_exact(text.len() as u64),
+            // An announced length of zero would end the answer, and with it the drain, at the head.
+            State::Answer {
+                text,
+                last,
+                drain: Some(_),
+            } if text.is_empty() && last.is_empty() => SizeHint::new(),
+            State::Answer { text, last, .. } => {
+                SizeHint::with_exact((text.len() + last.len()) as u64)
+            }
         }
     }
 }

@@ -19,8 +19,9 @@ use crate::{
     length::{Declared, is_bodiless},
     media,
     policy::Policy,
-    respond::{Answer, RequestHead, ResponseBody},
+    respond::{Answer, Refusal, RequestHead, ResponseBody},
     turns::Turns,
+    watch::{BodyEnd, Callbacks},
 };
 
 /// Limits the bodies of responses, those that a server sends or those that a client receives.
@@ -81,9 +82,10 @@ pub struct ResponseSizeLimitLayer {
 struct Config {
     side: Side,
     policy: Policy<Parts>,
-    answer: Answer,
     label: Option<&'static str>,
+    answer: Answer,
     buffered: bool,
+    callbacks: Arc<Callbacks>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,16 +138,18 @@ impl ResponseSizeLimitLayer {
         let config = Config {
             side,
             policy,
-            answer: Answer::default(),
             label: None,
+            answer: Answer::default(),
             buffered: false,
+            callbacks: Arc::default(),
         };
         Self {
             config: Arc::new(config),
         }
     }
 
-    /// What a server answers with instead of [`plain_text`](crate::respond::plain_text).
+    /// What a server answers with instead of [`standard`](crate::respond::standard): see
+    /// [`respond`](crate::respond).
     #[must_use]
     pub fn answer_with<F, T>(mut self, answer: F) -> Self
     where
@@ -214,6 +218,35 @@ impl ResponseSizeLimitLayer {
         self
     }
 
+    /// Calls `f` for each response that is found to be too large.
+    ///
+    /// # Callbacks
+    ///
+    /// Runs in the task that reads the body, or that calls the service if the declared length
+    /// settled it. It does not run while the thread is panicking.
+    #[must_use]
+    pub fn on_breach<F>(mut self, f: F) -> Self
+    where
+        F: Fn(&TooLarge) + Send + Sync + 'static,
+    {
+        Arc::make_mut(&mut self.config_mut().callbacks).set_on_breach(f);
+        self
+    }
+
+    /// Calls `f` once for each response when its body has ended, has failed, or is dropped.
+    ///
+    /// # Callbacks
+    ///
+    /// Runs in the task that reads or drops the body. It does not run while the thread is panicking.
+    #[must_use]
+    pub fn on_end<F>(mut self, f: F) -> Self
+    where
+        F: Fn(&BodyEnd) + Send + Sync + 'static,
+    {
+        Arc::make_mut(&mut self.config_mut().callbacks).set_on_end(f);
+        self
+    }
+
     /// A name for this limit, to be found in its errors.
     #[must_use]
     pub fn label(mut self, label: &'static str) -> Self {
@@ -276,7 +309,12 @@ where
     }
 
     fn call(&mut self, request: Request<ReqB>) -> Self::Future {
-        let head = RequestHead::of(&request);
+        let head = RequestHead::new(
+            request.method(),
+            request.uri(),
+            request.version(),
+            request.headers(),
+        );
         let future = self.inner.call(request);
         ResponseFuture {
             state: State::Called { future },
@@ -356,8 +394,15 @@ where
                 StateProj::Called { future } => {
                     let (parts, body) = ready!(future.poll(cx))?.into_parts();
                     let bound = config.bound(config.policy.limit_for(&parts));
+                    let watcher = config.callbacks.watcher();
+                    if parts.extensions.get::<Refusal>().is_some() {
+                        let body = ResponseBody::inner(LimitedBody::unlimited(body));
+                        return Poll::Ready(Ok(Response::from_parts(parts, body)));
+                    }
                     if is_bodiless(head.method(), parts.status) {
-                        let body = ResponseBody::inner(LimitedBody::bodiless(body, bound));
+                        let body = ResponseBody::inner(
+                            LimitedBody::bodiless(body, bound).watched_by(watcher),
+                        );
                         return Poll::Ready(Ok(Response::from_parts(
                             parts,
                             config.pass(head, body),
@@ -368,12 +413,13 @@ where
                     let on_server = config.side != Side::Client;
                     if let Some(error) = bound.refuses(declared).filter(|_| on_server) {
                         drop(body);
-                        return Poll::Ready(Ok(config.answer.make(error, head)));
+                        config.callbacks.refused(&error, bound);
+                        return Poll::Ready(Ok(config.answer.make(error, head, None)));
                     }
                     let holds = on_server
                         && bound.limit.is_some()
                         && config.holds(head, &parts.headers, &hint);
-                    let body = LimitedBody::bounded(body, bound, declared);
+                    let body = LimitedBody::bounded(body, bound, declared).watched_by(watcher);
                     if !holds {
                         let body = config.pass(head, ResponseBody::inner(body));
                         return Poll::Ready(Ok(Response::from_parts(parts, body)));
@@ -392,7 +438,7 @@ where
                         match ready!(body.as_mut().poll_frame(cx)) {
                             Some(Ok(frame)) => held.push(frame),
                             Some(Err(Error::TooLarge(error))) => {
-                                return Poll::Ready(Ok(config.answer.make(error, head)));
+                                return Poll::Ready(Ok(config.answer.make(error, head, None)));
                             }
                             Some(Err(failure)) => break Some(failure),
                             None => break None,
