@@ -40,8 +40,8 @@ use crate::{
 /// | declares nothing, has 11 | the body fails with [`TooLarge`], and the client gets a 413 whatever the inner service makes of that |
 /// | declares nothing that can be parsed | is counted like one that declares nothing |
 ///
-/// Frames pass uncopied and nothing is buffered. A request with a body costs one allocation, one
-/// without none. The answer can be [in your own words](Self::answer_with), and is sent so that it
+/// Frames pass uncopied and nothing is buffered. A request with a body costs one allocation, a
+/// request without a body none. The answer can be [in your own words](Self::answer_with), and is sent so that it
 /// [arrives](Self::drain).
 ///
 /// For a client, [`client`](Self::client) makes the layer that fails the call.
