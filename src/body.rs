@@ -9,6 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use crate::{
+    control::LimitControl,
     drain::is_discarding,
     error::{BoxError, Error, Subject, TooLarge},
     length::Declared,
@@ -66,6 +67,8 @@ pin_project! {
         declared: Declared,
         outlook: Outlook,
         watcher: Watcher<B>,
+        // May still change the limit, until the first poll.
+        control: Option<LimitControl>,
     }
 
     impl<B> PinnedDrop for LimitedBody<B> {
@@ -84,6 +87,13 @@ enum Outlook {
     Doomed,
     /// The message has no body, so its length is that of another message (HEAD, 304).
     Bodiless,
+}
+
+impl Outlook {
+    fn of(bound: Bound, declared: Declared) -> Self {
+        let doomed = bound.limit.is_some_and(|limit| declared.exceeds(limit));
+        if doomed { Self::Doomed } else { Self::Open }
+    }
 }
 
 /// A limit, and what its error will say.
@@ -142,24 +152,27 @@ impl<B: Body> LimitedBody<B> {
 
 impl<B> LimitedBody<B> {
     pub(crate) fn bounded(inner: B, bound: Bound, declared: Declared) -> Self {
-        let doomed = bound.limit.is_some_and(|limit| declared.exceeds(limit));
-        let outlook = if doomed {
-            Outlook::Doomed
-        } else {
-            Outlook::Open
-        };
         Self {
             inner: Some(inner),
             bound,
             read: 0,
             declared,
-            outlook,
+            outlook: Outlook::of(bound, declared),
             watcher: Watcher::NOBODY,
+            control: None,
         }
     }
 
     pub(crate) fn watched_by(mut self, watcher: Watcher<B>) -> Self {
         self.watcher = watcher;
+        self
+    }
+
+    pub(crate) fn controlled_by(mut self, control: Option<LimitControl>) -> Self {
+        if control.is_some() {
+            self.outlook = Outlook::Open;
+        }
+        self.control = control;
         self
     }
 
@@ -178,7 +191,9 @@ impl<B> LimitedBody<B> {
     /// The most bytes that this body yields, `None` for no limit.
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
-        self.bound.limit
+        self.control
+            .as_ref()
+            .map_or(self.bound.limit, LimitControl::limit)
     }
 
     /// How many bytes it has yielded so far.
@@ -190,9 +205,7 @@ impl<B> LimitedBody<B> {
     /// How many bytes it may still yield, `None` for no limit.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
-        self.bound
-            .limit
-            .map(|limit| limit.saturating_sub(self.read))
+        self.limit().map(|limit| limit.saturating_sub(self.read))
     }
 
     /// The wrapped body, `None` once that has ended, has failed, or was given up.
@@ -248,7 +261,9 @@ impl<B> LimitedBody<B> {
 
     /// Reports a body that goes before its end, as far as anybody polled it.
     fn report_drop(self: Pin<&mut Self>) {
+        let limit = self.limit();
         let this = self.project();
+        this.bound.limit = limit;
         let inner = this.inner.as_ref().get_ref().as_ref();
         let (Some(watcher), Some(inner)) = (this.watcher.0.take(), inner) else {
             return;
@@ -298,6 +313,10 @@ where
         let Some(inner) = this.inner.as_mut().as_pin_mut() else {
             return Poll::Ready(None);
         };
+        if let Some(control) = this.control.take() {
+            this.bound.limit = control.freeze();
+            *this.outlook = Outlook::of(*this.bound, *this.declared);
+        }
         if let (Outlook::Doomed, Some(limit)) = (*this.outlook, this.bound.limit) {
             return Poll::Ready(Some(Err(self.breach(limit, 0))));
         }

@@ -16,7 +16,7 @@ use crate::{
     error::{BoxError, Error, Subject, TooLarge},
     length::Declared,
     memory::Memory,
-    policy::Policy,
+    policy::{Limits, Policy},
     watch::{BodyEnd, Callbacks, Watcher},
 };
 
@@ -57,7 +57,7 @@ pub struct ClientRequestSizeLimitLayer {
 
 #[derive(Clone, Debug)]
 struct Config {
-    policy: Policy<Parts>,
+    limits: Limits<Parts>,
     label: Option<&'static str>,
     callbacks: Arc<Callbacks>,
 }
@@ -66,7 +66,7 @@ impl ClientRequestSizeLimitLayer {
     pub(crate) fn new(policy: Policy<Parts>) -> Self {
         Self {
             config: Arc::new(Config {
-                policy,
+                limits: Limits::new(policy),
                 label: None,
                 callbacks: Arc::default(),
             }),
@@ -99,6 +99,14 @@ impl ClientRequestSizeLimitLayer {
         F: Fn(&BodyEnd) + Send + Sync + 'static,
     {
         Arc::make_mut(&mut self.config_mut().callbacks).set_on_end(f);
+        self
+    }
+
+    /// How far a [`RequestLimit`](crate::RequestLimit) may raise the limit, `None` for as far as it
+    /// likes. Without this it can only lower it.
+    #[must_use]
+    pub fn override_ceiling(mut self, ceiling: impl Into<Option<u64>>) -> Self {
+        self.config_mut().limits.override_ceiling = Some(ceiling.into());
         self
     }
 
@@ -164,9 +172,9 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         let bound = Bound {
-            limit: self.config.policy.limit_for(&parts),
+            limit: self.config.limits.take_for(&mut parts),
             subject: Subject::Request,
             status: StatusCode::PAYLOAD_TOO_LARGE,
             label: self.config.label,

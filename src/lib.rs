@@ -5,6 +5,7 @@
 mod body;
 mod client_request;
 mod collect;
+mod control;
 mod drain;
 mod error;
 mod hold;
@@ -22,8 +23,9 @@ mod watch;
 pub use body::LimitedBody;
 pub use client_request::{ClientRequestSizeLimit, ClientRequestSizeLimitLayer};
 pub use collect::{BodyLimitExt, Collected, Prefix};
+pub use control::{LimitControl, SetLimitError, SetRequestLimit, SetRequestLimitLayer};
 pub use error::{Error, Subject, TooLarge};
-pub use policy::Policy;
+pub use policy::{MediaTypeLimits, Policy, RequestLimit, ResponseLimit, StatusLimits};
 pub use request::{RequestSizeLimit, RequestSizeLimitLayer};
 pub use respond::{RequestHead, ResponseBody};
 pub use response::{ResponseSizeLimit, ResponseSizeLimitLayer};

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version,
+    Extensions, HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version,
     header::{CONNECTION, EXPECT},
     request::Parts,
 };
@@ -19,11 +19,12 @@ use tower_service::Service;
 use crate::{
     body::{Bound, LimitedBody},
     client_request::ClientRequestSizeLimitLayer,
+    control::LimitControl,
     drain::DrainPolicy,
     error::{BoxError, Subject, TooLarge},
     length::Declared,
     memory::Remainder,
-    policy::Policy,
+    policy::{Limits, Policy, higher_of},
     respond::{Answer, RequestHead, ResponseBody},
     watch::{BodyEnd, Callbacks, Watcher},
 };
@@ -76,10 +77,11 @@ pub struct RequestSizeLimitLayer {
 
 #[derive(Clone, Debug)]
 struct Config {
-    policy: Policy<Parts>,
+    limits: Limits<Parts>,
     label: Option<&'static str>,
     answer: Answer,
     keeps_answers: bool,
+    adjustable_to: Option<Option<u64>>,
     drain: Option<DrainPolicy>,
     callbacks: Arc<Callbacks>,
 }
@@ -88,10 +90,11 @@ impl RequestSizeLimitLayer {
     /// At most `limit` bytes, `None` for no limit, or another [`Policy`].
     pub fn server(limit: impl Into<Policy<Parts>>) -> Self {
         let config = Config {
-            policy: limit.into(),
+            limits: Limits::new(limit.into()),
             label: None,
             answer: Answer::default(),
             keeps_answers: false,
+            adjustable_to: None,
             drain: DrainPolicy::standard(),
             callbacks: Arc::default(),
         };
@@ -267,6 +270,29 @@ impl RequestSizeLimitLayer {
         self
     }
 
+    /// Lets the limit of a request be changed after the layer, up to `ceiling`, `None` for any limit.
+    ///
+    /// The layer puts a [`LimitControl`] into the extensions of the request; see there, and
+    /// [`SetRequestLimitLayer`](crate::SetRequestLimitLayer) for one limit a route. A request that
+    /// declares more than the ceiling is refused at once. One that declares more than the limit is
+    /// refused when its body is read, unless the limit has been raised by then.
+    ///
+    /// A second adjustable layer, further in, joins the control that it finds: its own limit then
+    /// holds, up to the lower of both ceilings.
+    #[must_use]
+    pub fn adjustable(mut self, ceiling: impl Into<Option<u64>>) -> Self {
+        self.config_mut().adjustable_to = Some(ceiling.into());
+        self
+    }
+
+    /// How far a [`RequestLimit`](crate::RequestLimit) may raise the limit, `None` for as far as it
+    /// likes. Without this it can only lower it.
+    #[must_use]
+    pub fn override_ceiling(mut self, ceiling: impl Into<Option<u64>>) -> Self {
+        self.config_mut().limits.override_ceiling = Some(ceiling.into());
+        self
+    }
+
     /// A name for this limit, to be found in its errors.
     #[must_use]
     pub fn label(mut self, label: &'static str) -> Self {
@@ -331,32 +357,41 @@ where
 
     fn call(&mut self, request: Request<ReqB>) -> Self::Future {
         let config = &self.config;
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         let bound = Bound {
-            limit: config.policy.limit_for(&parts),
+            limit: config.limits.take_for(&mut parts),
             subject: Subject::Request,
             status: StatusCode::PAYLOAD_TOO_LARGE,
             label: config.label,
         };
         let declared = Declared::by_message(&body.size_hint(), &parts.headers);
+        let control = config.control(bound.limit, &mut parts.extensions);
+        let highest = control.as_ref().map_or(bound.limit, LimitControl::ceiling);
         let head = || RequestHead::new(&parts.method, &parts.uri, parts.version, &parts.headers);
-        if let Some(error) = bound.refuses(declared) {
+        let sends_unasked = !expects_continue(&parts.headers);
+        if let Some(error) = (Bound {
+            limit: highest,
+            ..bound
+        })
+        .refuses(declared)
+        {
             config.callbacks.refused(&error, bound);
-            // To read what the client only offers to send would invite it.
-            let rest = (!expects_continue(&parts.headers)).then_some(body);
+            let rest = sends_unasked.then_some(body);
             let answer = Some(config.refuse(error, &head(), rest));
             return ResponseFuture {
                 state: State::Refused { answer },
             };
         }
         // A body that is at its end has nothing to breach with.
-        let may_breach = bound.limit.is_some() && !body.is_end_stream();
-        let call = may_breach.then(|| Call::new(config, head()));
+        let may_breach = (bound.limit.is_some() || control.is_some()) && !body.is_end_stream();
+        let call = may_breach.then(|| Call::new(config, head(), sends_unasked));
         let watcher = match &call {
             Some(call) => Watcher(Some(Arc::clone(&call.remainder) as _)),
             None => config.callbacks.watcher(),
         };
-        let body = LimitedBody::bounded(body, bound, declared).watched_by(watcher);
+        let body = LimitedBody::bounded(body, bound, declared)
+            .watched_by(watcher)
+            .controlled_by(control);
         let future = self.inner.call(Request::from_parts(parts, body));
         ResponseFuture {
             state: State::Called { future, call },
@@ -371,6 +406,18 @@ fn expects_continue(headers: &HeaderMap) -> bool {
 }
 
 impl Config {
+    /// What the limit of an adjustable layer can be changed with, new or found.
+    fn control(&self, limit: Option<u64>, extensions: &mut Extensions) -> Option<LimitControl> {
+        let ceiling = higher_of(limit, self.adjustable_to?);
+        if let Some(found) = extensions.get::<LimitControl>() {
+            found.join(limit, ceiling);
+            return Some(found.clone());
+        }
+        let control = LimitControl::new(limit, ceiling);
+        extensions.insert(control.clone());
+        Some(control)
+    }
+
     /// The answer in place of the inner service's, with what is left of the request, if that can be
     /// drained.
     #[cold]
@@ -412,18 +459,20 @@ struct Call<B> {
     remainder: Arc<Remainder<B>>,
     config: Arc<Config>,
     head: RequestHead,
+    sends_unasked: bool,
 }
 
 impl<B> Call<B>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
 {
-    fn new(config: &Arc<Config>, head: RequestHead) -> Self {
+    fn new(config: &Arc<Config>, head: RequestHead, sends_unasked: bool) -> Self {
         let remainder = Remainder::new(&config.callbacks, config.drain.is_some());
         Self {
             remainder: Arc::new(remainder),
             config: Arc::clone(config),
             head,
+            sends_unasked,
         }
     }
 
@@ -433,7 +482,7 @@ where
         result: Result<Response<ResB>, E>,
     ) -> Result<Response<ResponseBody<ResB>>, E> {
         let Some(error) = self.remainder.breach() else {
-            return result.map(pass);
+            return result.map(|response| response.map(ResponseBody::passing));
         };
         let replaced = match &result {
             Ok(response) => reports_failure(response),
@@ -441,12 +490,14 @@ where
         };
         if replaced && !self.config.keeps_answers {
             drop(result);
-            let rest = self.remainder.take();
+            // To read what the client only offers to send would invite it.
+            let invited = self.sends_unasked || error.read() > 0;
+            let rest = self.remainder.take().filter(|_| invited);
             return Ok(self.config.refuse(error.clone(), &self.head, rest));
         }
         let mut response = result?;
         response.extensions_mut().insert(error.clone());
-        Ok(pass(response))
+        Ok(response.map(ResponseBody::passing))
     }
 }
 
@@ -461,10 +512,6 @@ fn reports_failure<B>(response: &Response<B>) -> bool {
     let grpc_status = response.headers().get("grpc-status");
     matches!(response.status().as_u16(), 400 | 408 | 422 | 500 | 502)
         || grpc_status.is_some_and(|status| status != "0")
-}
-
-fn pass<B>(response: Response<B>) -> Response<ResponseBody<B>> {
-    response.map(|body| ResponseBody::inner(LimitedBody::unlimited(body)))
 }
 
 pin_project! {
@@ -498,7 +545,7 @@ where
                 let result = ready!(future.poll(cx));
                 match call.take() {
                     Some(call) => call.settle(result),
-                    None => result.map(pass),
+                    None => result.map(|response| response.map(ResponseBody::passing)),
                 }
             }
             StateProj::Refused { answer } => Ok(answer.take().expect("polled after completion")),

@@ -150,7 +150,7 @@ pub fn standard(error: &TooLarge, head: &RequestHead) -> Response<Bytes> {
 #[must_use]
 pub fn plain_text(error: &TooLarge, _: &RequestHead) -> Response<Bytes> {
     let text = format!("{}\n", sentence(error));
-    with_type(error.status(), "text/plain; charset=utf-8", text)
+    with_plain_text(error.status(), text)
 }
 
 /// A problem in JSON (RFC 9457), with the status that fits the error.
@@ -229,6 +229,10 @@ fn problem(error: &TooLarge, more: &str) -> Response<Bytes> {
         r#"{{"type":"about:blank","title":"{title}","status":{status_code},"detail":"{detail}"{more}}}"#
     );
     with_type(status, "application/problem+json", text)
+}
+
+pub(crate) fn with_plain_text(status: StatusCode, text: String) -> Response<Bytes> {
+    with_type(status, "text/plain; charset=utf-8", text)
 }
 
 fn with_type(status: StatusCode, content_type: &'static str, text: String) -> Response<Bytes> {
@@ -335,6 +339,11 @@ impl<B> ResponseBody<B> {
             failure: None,
             flush: false,
         }
+    }
+
+    /// The inner service's body as it is.
+    pub(crate) fn passing(body: B) -> Self {
+        Self::inner(LimitedBody::unlimited(body))
     }
 
     /// What was held, and then the failure that ended it.

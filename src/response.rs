@@ -18,7 +18,7 @@ use crate::{
     hold::Held,
     length::{Declared, is_bodiless},
     media,
-    policy::Policy,
+    policy::{Limits, Policy, ResponseLimit},
     respond::{Answer, Refusal, RequestHead, ResponseBody},
     turns::Turns,
     watch::{BodyEnd, Callbacks},
@@ -81,7 +81,7 @@ pub struct ResponseSizeLimitLayer {
 #[derive(Clone, Debug)]
 struct Config {
     side: Side,
-    policy: Policy<Parts>,
+    limits: Limits<Parts>,
     label: Option<&'static str>,
     answer: Answer,
     buffered: bool,
@@ -137,7 +137,7 @@ impl ResponseSizeLimitLayer {
     fn new(side: Side, policy: Policy<Parts>) -> Self {
         let config = Config {
             side,
-            policy,
+            limits: Limits::new(policy),
             label: None,
             answer: Answer::default(),
             buffered: false,
@@ -247,6 +247,14 @@ impl ResponseSizeLimitLayer {
         self
     }
 
+    /// How far a [`ResponseLimit`](crate::ResponseLimit) may raise the limit, `None` for as far as it
+    /// likes. Without this it can only lower it.
+    #[must_use]
+    pub fn override_ceiling(mut self, ceiling: impl Into<Option<u64>>) -> Self {
+        self.config_mut().limits.override_ceiling = Some(ceiling.into());
+        self
+    }
+
     /// A name for this limit, to be found in its errors.
     #[must_use]
     pub fn label(mut self, label: &'static str) -> Self {
@@ -308,7 +316,8 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<ReqB>) -> Self::Future {
+    fn call(&mut self, mut request: Request<ReqB>) -> Self::Future {
+        let asked = request.extensions_mut().remove();
         let head = RequestHead::new(
             request.method(),
             request.uri(),
@@ -320,6 +329,7 @@ where
             state: State::Called { future },
             config: Arc::clone(&self.config),
             head,
+            asked,
         }
     }
 }
@@ -366,6 +376,8 @@ pin_project! {
         state: State<F, B>,
         config: Arc<Config>,
         head: RequestHead,
+        // The override that came with the request.
+        asked: Option<ResponseLimit>,
     }
 }
 
@@ -392,8 +404,9 @@ where
         loop {
             match this.state.as_mut().project() {
                 StateProj::Called { future } => {
-                    let (parts, body) = ready!(future.poll(cx))?.into_parts();
-                    let bound = config.bound(config.policy.limit_for(&parts));
+                    let (mut parts, body) = ready!(future.poll(cx))?.into_parts();
+                    let limit = config.limits.take_for(&mut parts, *this.asked);
+                    let bound = config.bound(limit);
                     let watcher = config.callbacks.watcher();
                     if parts.extensions.get::<Refusal>().is_some() {
                         let body = ResponseBody::inner(LimitedBody::unlimited(body));
