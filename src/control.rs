@@ -15,7 +15,8 @@ use tower_service::Service;
 use crate::{
     error::BoxError,
     policy::{Policy, lower_of},
-    respond::{self, ResponseBody},
+    respond,
+    response_body::ResponseBody,
 };
 
 /// Changes the limit of one request, from a place behind the layer that set it.

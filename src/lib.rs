@@ -16,6 +16,7 @@ mod policy;
 mod request;
 pub mod respond;
 mod response;
+mod response_body;
 mod truncate;
 mod turns;
 mod watch;
@@ -27,7 +28,8 @@ pub use control::{LimitControl, SetLimitError, SetRequestLimit, SetRequestLimitL
 pub use error::{Error, Subject, TooLarge};
 pub use policy::{MediaTypeLimits, Policy, RequestLimit, ResponseLimit, StatusLimits};
 pub use request::{RequestSizeLimit, RequestSizeLimitLayer};
-pub use respond::{RequestHead, ResponseBody};
+pub use respond::RequestHead;
 pub use response::{ResponseSizeLimit, ResponseSizeLimitLayer};
+pub use response_body::ResponseBody;
 pub use truncate::{Truncate, TruncateLayer, TruncatedBody, Truncation, TruncationHandle};
 pub use watch::{BodyEnd, Outcome};

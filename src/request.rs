@@ -25,7 +25,8 @@ use crate::{
     length::Declared,
     memory::Remainder,
     policy::{Limits, Policy, higher_of},
-    respond::{Answer, RequestHead, ResponseBody},
+    respond::{Answer, RequestHead},
+    response_body::ResponseBody,
     watch::{BodyEnd, Callbacks, Watcher},
 };
 

@@ -50,27 +50,19 @@
 //! # }
 //! ```
 
-use std::{
-    fmt, mem,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-};
+use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, Version,
+    Extensions, HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, Version,
     header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE},
 };
-use http_body::{Body, Frame, SizeHint};
-use pin_project_lite::pin_project;
 
 use crate::{
-    body::LimitedBody,
     drain::Drain,
-    error::{BoxError, Error, Subject, TooLarge},
-    hold::Held,
+    error::{Subject, TooLarge},
     media,
+    response_body::ResponseBody,
 };
 
 /// The parts of a request's head that an answer may depend on.
@@ -269,9 +261,11 @@ impl Answer {
         drain: Option<Drain>,
     ) -> Response<ResponseBody<B>> {
         let (mut parts, text) = (self.0)(&error, head).into_parts();
-        if !text.is_empty() {
-            parts.headers.insert(CONTENT_LENGTH, text.len().into());
-        }
+        match text.len() {
+            // A length of zero would end the answer, and with it the drain, at the head.
+            0 => parts.headers.remove(CONTENT_LENGTH),
+            len => parts.headers.insert(CONTENT_LENGTH, len.into()),
+        };
         parts.extensions.insert(error);
         parts.extensions.insert(Refusal);
         let text = if head.method == Method::HEAD {
@@ -283,9 +277,19 @@ impl Answer {
     }
 }
 
-/// Marks an answer of ours, which other limits leave alone.
+/// Marks an answer of ours: other limits of ours neither replace it nor hold it back.
 #[derive(Clone)]
 pub(crate) struct Refusal;
+
+impl Refusal {
+    /// What an answer may have, in bytes, whatever the limit for responses. The mark stays when
+    /// something between two layers changes the body.
+    pub(crate) const LIMIT: u64 = 64 * 1024;
+
+    pub(crate) fn is_in(extensions: &Extensions) -> bool {
+        extensions.get::<Self>().is_some()
+    }
+}
 
 impl Default for Answer {
     fn default() -> Self {
@@ -296,172 +300,5 @@ impl Default for Answer {
 impl fmt::Debug for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Answer")
-    }
-}
-
-pin_project! {
-    /// The body of every response of this crate's services: the inner service's, limited or not, or
-    /// an answer of ours in its place.
-    ///
-    /// # Errors
-    ///
-    /// As [`LimitedBody`](crate::LimitedBody).
-    #[derive(Debug)]
-    pub struct ResponseBody<B> {
-        #[pin]
-        state: State<B>,
-        // An error that waits for what came before it to be flushed.
-        failure: Option<Error>,
-        flush: bool,
-    }
-}
-
-pin_project! {
-    #[derive(Debug)]
-    #[project = StateProj]
-    enum State<B> {
-        Inner { #[pin] body: LimitedBody<B> },
-        Held { held: Held },
-        Answer {
-            text: Bytes,
-            // Goes out when the request has been drained: a server that has sent all of its answer
-            // closes the connection under a client that is still writing.
-            last: Bytes,
-            drain: Option<Drain>,
-        },
-    }
-}
-
-impl<B> ResponseBody<B> {
-    pub(crate) fn inner(body: LimitedBody<B>) -> Self {
-        Self {
-            state: State::Inner { body },
-            failure: None,
-            flush: false,
-        }
-    }
-
-    /// The inner service's body as it is.
-    pub(crate) fn passing(body: B) -> Self {
-        Self::inner(LimitedBody::unlimited(body))
-    }
-
-    /// What was held, and then the failure that ended it.
-    pub(crate) fn held(held: Held, failure: Option<Error>) -> Self {
-        Self {
-            state: State::Held { held },
-            failure,
-            flush: false,
-        }
-    }
-
-    pub(crate) fn answer(mut text: Bytes, drain: Option<Drain>) -> Self {
-        let last = match drain {
-            Some(_) => text.split_off(text.len().saturating_sub(1)),
-            None => Bytes::new(),
-        };
-        Self {
-            state: State::Answer { text, last, drain },
-            failure: None,
-            flush: false,
-        }
-    }
-
-    /// Returns Pending once before an error, waking itself. A server then sends the head and what
-    /// passed, so the client sees a response that breaks off and not a connection that closes
-    /// without one, which it would take for a reason to repeat the request.
-    pub(crate) fn flush_before_error(self) -> Self {
-        Self {
-            flush: true,
-            ..self
-        }
-    }
-}
-
-impl<B: Default> Default for ResponseBody<B> {
-    fn default() -> Self {
-        Self::inner(LimitedBody::default())
-    }
-}
-
-impl<B> Body for ResponseBody<B>
-where
-    B: Body<Data = Bytes>,
-    B::Error: Into<BoxError>,
-{
-    type Data = Bytes;
-    type Error = Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let this = self.project();
-        let failure = match this.state.project() {
-            StateProj::Inner { body } => {
-                if let Some(failure) = this.failure.take() {
-                    return Poll::Ready(Some(Err(failure)));
-                }
-                match ready!(body.poll_frame(cx)) {
-                    Some(Err(failure)) => failure,
-                    frame => return Poll::Ready(frame),
-                }
-            }
-            StateProj::Held { held } => match (held.pop(), this.failure.take()) {
-                (Some(frame), failure) => {
-                    *this.failure = failure;
-                    return Poll::Ready(Some(Ok(frame)));
-                }
-                (None, Some(failure)) => failure,
-                (None, None) => return Poll::Ready(None),
-            },
-            StateProj::Answer { text, last, drain } => {
-                if text.is_empty() {
-                    if let Some(drain) = drain {
-                        ready!(drain.poll(cx));
-                    }
-                    *drain = None;
-                    *text = mem::take(last);
-                }
-                let text = mem::take(text);
-                return Poll::Ready((!text.is_empty()).then(|| Ok(Frame::data(text))));
-            }
-        };
-        if mem::take(this.flush) {
-            *this.failure = Some(failure);
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        Poll::Ready(Some(Err(failure)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.failure.is_none()
-            && match &self.state {
-                State::Inner { body } => body.is_end_stream(),
-                State::Held { held } => held.is_empty(),
-                State::Answer { text, last, drain } => {
-                    text.is_empty() && last.is_empty() && drain.is_none()
-                }
-            }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        if self.failure.is_some() {
-            return SizeHint::new();
-        }
-        match &self.state {
-            State::Inner { body } => body.size_hint(),
-            State::Held { held } => held.size_hint(),
-            // An announced length of zero would end the answer, and with it the drain, at the head.
-            State::Answer {
-                text,
-                last,
-                drain: Some(_),
-            } if text.is_empty() && last.is_empty() => SizeHint::new(),
-            State::Answer { text, last, .. } => {
-                SizeHint::with_exact((text.len() + last.len()) as u64)
-            }
-        }
     }
 }

@@ -18,8 +18,9 @@ use crate::{
     hold::Held,
     length::{Declared, is_bodiless},
     media,
-    policy::{Limits, Policy, ResponseLimit},
-    respond::{Answer, Refusal, RequestHead, ResponseBody},
+    policy::{Limits, Policy, ResponseLimit, higher_of},
+    respond::{Answer, Refusal, RequestHead},
+    response_body::ResponseBody,
     turns::Turns,
     watch::{BodyEnd, Callbacks},
 };
@@ -348,24 +349,70 @@ impl Config {
         }
     }
 
-    /// Whether a body has to be held because its breach could not be seen, or was asked to be.
-    fn holds(&self, head: &RequestHead, headers: &HeaderMap, hint: &SizeHint) -> bool {
-        if self.buffered {
-            return !media::is_streamed(headers);
+    /// What becomes of a response, by its head.
+    fn judge<B>(
+        &self,
+        response: Response<B>,
+        head: &RequestHead,
+        asked: Option<ResponseLimit>,
+    ) -> Verdict<B>
+    where
+        B: Body<Data = Bytes>,
+    {
+        let (mut parts, body) = response.into_parts();
+        let mut limit = self.limits.take_for(&mut parts, asked);
+        let is_refusal = Refusal::is_in(&parts.extensions);
+        if is_refusal {
+            limit = higher_of(limit, Some(Refusal::LIMIT));
         }
-        head.version() < Version::HTTP_11
-            && hint.exact().is_none()
-            && Declared::by_headers(headers) == Declared::Nothing
-            && !media::is_endless(headers)
+        let bound = self.bound(limit);
+        let watcher = self.callbacks.watcher();
+        if is_bodiless(head.method(), parts.status) {
+            let body = LimitedBody::bodiless(body, bound).watched_by(watcher);
+            return Verdict::Send(Response::from_parts(parts, self.pass(head, body)));
+        }
+        let hint = body.size_hint();
+        let declared = Declared::by_message(&hint, &parts.headers);
+        if self.side != Side::Client {
+            if let Some(error) = bound.refuses(declared) {
+                drop(body);
+                self.callbacks.refused(&error, bound);
+                return Verdict::Send(self.answer.make(error, head, None));
+            }
+        }
+        let body = LimitedBody::bounded(body, bound, declared).watched_by(watcher);
+        if limit.is_some() && !is_refusal && self.holds(head, &parts.headers, &hint) {
+            return Verdict::Hold(parts, body);
+        }
+        Verdict::Send(Response::from_parts(parts, self.pass(head, body)))
     }
 
-    fn pass<B>(&self, head: &RequestHead, body: ResponseBody<B>) -> ResponseBody<B> {
+    /// Whether a body has to be held because its breach could not be seen, or was asked to be.
+    fn holds(&self, head: &RequestHead, headers: &HeaderMap, hint: &SizeHint) -> bool {
+        let breach_is_unseen = head.version() < Version::HTTP_11
+            && hint.exact().is_none()
+            && Declared::by_headers(headers) == Declared::Nothing
+            && !media::is_endless(headers);
+        let asked_for = self.buffered && !media::is_streamed(headers);
+        self.side != Side::Client && (breach_is_unseen || asked_for)
+    }
+
+    fn pass<B>(&self, head: &RequestHead, body: LimitedBody<B>) -> ResponseBody<B> {
+        self.flushed(head, ResponseBody::inner(body))
+    }
+
+    fn flushed<B>(&self, head: &RequestHead, body: ResponseBody<B>) -> ResponseBody<B> {
         // To HTTP/1.0 the flushed part would look like the whole.
         if self.side == Side::Client || head.version() < Version::HTTP_11 {
             return body;
         }
         body.flush_before_error()
     }
+}
+
+enum Verdict<B> {
+    Send(Response<ResponseBody<B>>),
+    Hold(Parts, LimitedBody<B>),
 }
 
 pin_project! {
@@ -404,64 +451,48 @@ where
         loop {
             match this.state.as_mut().project() {
                 StateProj::Called { future } => {
-                    let (mut parts, body) = ready!(future.poll(cx))?.into_parts();
-                    let limit = config.limits.take_for(&mut parts, *this.asked);
-                    let bound = config.bound(limit);
-                    let watcher = config.callbacks.watcher();
-                    if parts.extensions.get::<Refusal>().is_some() {
-                        let body = ResponseBody::inner(LimitedBody::unlimited(body));
-                        return Poll::Ready(Ok(Response::from_parts(parts, body)));
-                    }
-                    if is_bodiless(head.method(), parts.status) {
-                        let body = ResponseBody::inner(
-                            LimitedBody::bodiless(body, bound).watched_by(watcher),
-                        );
-                        return Poll::Ready(Ok(Response::from_parts(
-                            parts,
-                            config.pass(head, body),
-                        )));
-                    }
-                    let hint = body.size_hint();
-                    let declared = Declared::by_message(&hint, &parts.headers);
-                    let on_server = config.side != Side::Client;
-                    if let Some(error) = bound.refuses(declared).filter(|_| on_server) {
-                        drop(body);
-                        config.callbacks.refused(&error, bound);
-                        return Poll::Ready(Ok(config.answer.make(error, head, None)));
-                    }
-                    let holds = on_server
-                        && bound.limit.is_some()
-                        && config.holds(head, &parts.headers, &hint);
-                    let body = LimitedBody::bounded(body, bound, declared).watched_by(watcher);
-                    if !holds {
-                        let body = config.pass(head, ResponseBody::inner(body));
-                        return Poll::Ready(Ok(Response::from_parts(parts, body)));
-                    }
-                    let (parts, held) = (Some(parts), Held::default());
-                    this.state.set(State::Holding { parts, body, held });
-                }
-                StateProj::Holding {
-                    parts,
-                    mut body,
-                    held,
-                } => {
-                    let mut turns = Turns::default();
-                    let failure = loop {
-                        ready!(turns.poll(cx));
-                        match ready!(body.as_mut().poll_frame(cx)) {
-                            Some(Ok(frame)) => held.push(frame),
-                            Some(Err(Error::TooLarge(error))) => {
-                                return Poll::Ready(Ok(config.answer.make(error, head, None)));
-                            }
-                            Some(Err(failure)) => break Some(failure),
-                            None => break None,
+                    let response = ready!(future.poll(cx))?;
+                    match config.judge(response, head, *this.asked) {
+                        Verdict::Send(response) => return Poll::Ready(Ok(response)),
+                        Verdict::Hold(parts, body) => {
+                            let (parts, held) = (Some(parts), Held::default());
+                            this.state.set(State::Holding { parts, body, held });
                         }
+                    }
+                }
+                StateProj::Holding { parts, body, held } => {
+                    let failure = match ready!(hold(body, held, cx)) {
+                        Err(Error::TooLarge(error)) => {
+                            return Poll::Ready(Ok(config.answer.make(error, head, None)));
+                        }
+                        result => result.err(),
                     };
                     let parts = parts.take().expect("polled after completion");
-                    let body = config.pass(head, ResponseBody::held(mem::take(held), failure));
-                    return Poll::Ready(Ok(Response::from_parts(parts, body)));
+                    let body = ResponseBody::held(mem::take(held), failure);
+                    let response = Response::from_parts(parts, config.flushed(head, body));
+                    return Poll::Ready(Ok(response));
                 }
             }
+        }
+    }
+}
+
+/// Reads a body to its end.
+fn hold<B>(
+    mut body: Pin<&mut LimitedBody<B>>,
+    held: &mut Held,
+    cx: &mut Context<'_>,
+) -> Poll<Result<(), Error>>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let mut turns = Turns::default();
+    loop {
+        ready!(turns.poll(cx));
+        match ready!(body.as_mut().poll_frame(cx)?) {
+            Some(frame) => held.push(frame),
+            None => return Poll::Ready(Ok(())),
         }
     }
 }
