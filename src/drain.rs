@@ -2,7 +2,7 @@ use std::{
     cell::Cell,
     fmt, mem,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -10,9 +10,10 @@ use std::{
 use bytes::Bytes;
 use http_body::Body;
 
-use crate::turns::Turns;
-
-type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+use crate::{
+    task::{SyncTask, Task},
+    turns::Turns,
+};
 
 /// A drain through which nothing came for so long has ended: the client has stopped writing, and waits
 /// for the rest of the answer.
@@ -51,16 +52,10 @@ impl DrainPolicy {
 
     #[cfg(feature = "tokio")]
     pub(crate) fn by_tokio(budget: u64, deadline: Duration) -> Self {
-        let sleep = |duration| {
-            tokio::runtime::Handle::try_current().ok()?;
-            // A runtime without timers says so only by panicking.
-            let sleep = std::panic::catch_unwind(|| tokio::time::sleep(duration)).ok()?;
-            Some(Box::pin(sleep) as Task)
-        };
         Self {
             budget,
             deadline,
-            sleep: Arc::new(sleep),
+            sleep: Arc::new(crate::task::sleep),
         }
     }
 
@@ -87,7 +82,7 @@ impl DrainPolicy {
             clock,
             turns: Turns::default(),
         };
-        Some(Drain(Mutex::new(Box::pin(discard))))
+        Some(Drain(SyncTask::new(Box::pin(discard))))
     }
 }
 
@@ -98,22 +93,12 @@ impl fmt::Debug for DrainPolicy {
 }
 
 /// A refused request that is being read and discarded.
-// The mutex is never locked. It makes the drain Sync, as the body that holds it has to be.
-pub(crate) struct Drain(Mutex<Task>);
+#[derive(Debug)]
+pub(crate) struct Drain(SyncTask);
 
 impl Drain {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.0
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner)
-            .as_mut()
-            .poll(cx)
-    }
-}
-
-impl fmt::Debug for Drain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Drain")
+        self.0.poll(cx)
     }
 }
 

@@ -445,6 +445,8 @@ impl Config {
         });
         let (drain, leaves_nothing) = drain.unzip();
         let mut answer = self.answer.make(error, head, drain);
+        // Or hyper keeps the connection of HTTP/1.0 alive.
+        *answer.version_mut() = head.version();
         if !leaves_nothing.unwrap_or(remainder == Some(0)) {
             answer
                 .headers_mut()

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, Version, response::Parts};
-use http_body::{Body, SizeHint};
+use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -15,6 +15,7 @@ use tower_service::Service;
 use crate::{
     body::{Bound, LimitedBody},
     error::{BoxError, Error, Subject, TooLarge},
+    flush::Flush,
     hold::Held,
     length::{Declared, is_bodiless},
     media,
@@ -369,7 +370,7 @@ impl Config {
         let watcher = self.callbacks.watcher();
         if is_bodiless(head.method(), parts.status) {
             let body = LimitedBody::bodiless(body, bound).watched_by(watcher);
-            return Verdict::Send(Response::from_parts(parts, self.pass(head, body)));
+            return Verdict::Send(Response::from_parts(parts, ResponseBody::inner(body, None)));
         }
         let hint = body.size_hint();
         let declared = Declared::by_message(&hint, &parts.headers);
@@ -380,39 +381,46 @@ impl Config {
                 return Verdict::Send(self.answer.make(error, head, None));
             }
         }
+        let is_declared =
+            hint.exact().is_some() || Declared::by_headers(&parts.headers) != Declared::Nothing;
+        let flush = self.flush(head, is_declared);
         let body = LimitedBody::bounded(body, bound, declared).watched_by(watcher);
-        if limit.is_some() && !is_refusal && self.holds(head, &parts.headers, &hint) {
-            return Verdict::Hold(parts, body);
+        if limit.is_some() && !is_refusal && self.holds(head, &parts.headers, is_declared) {
+            return Verdict::Hold { parts, body, flush };
         }
-        Verdict::Send(Response::from_parts(parts, self.pass(head, body)))
+        Verdict::Send(Response::from_parts(
+            parts,
+            ResponseBody::inner(body, flush),
+        ))
     }
 
     /// Whether a body has to be held because its breach could not be seen, or was asked to be.
-    fn holds(&self, head: &RequestHead, headers: &HeaderMap, hint: &SizeHint) -> bool {
-        let breach_is_unseen = head.version() < Version::HTTP_11
-            && hint.exact().is_none()
-            && Declared::by_headers(headers) == Declared::Nothing
-            && !media::is_endless(headers);
+    fn holds(&self, head: &RequestHead, headers: &HeaderMap, is_declared: bool) -> bool {
+        let breach_is_unseen =
+            head.version() < Version::HTTP_11 && !is_declared && !media::is_endless(headers);
         let asked_for = self.buffered && !media::is_streamed(headers);
         self.side != Side::Client && (breach_is_unseen || asked_for)
     }
 
-    fn pass<B>(&self, head: &RequestHead, body: LimitedBody<B>) -> ResponseBody<B> {
-        self.flushed(head, ResponseBody::inner(body))
-    }
-
-    fn flushed<B>(&self, head: &RequestHead, body: ResponseBody<B>) -> ResponseBody<B> {
-        // To HTTP/1.0 the flushed part would look like the whole.
-        if self.side == Side::Client || head.version() < Version::HTTP_11 {
-            return body;
+    /// How the client is made to see that a response breaks off.
+    fn flush(&self, head: &RequestHead, is_declared: bool) -> Option<Flush> {
+        match head.version() {
+            _ if self.side == Side::Client => None,
+            version if version >= Version::HTTP_2 => Some(Flush::ByWaiting),
+            version if version >= Version::HTTP_11 || is_declared => Some(Flush::ByYielding),
+            // Without a length, what was flushed would look like the whole.
+            _ => None,
         }
-        body.flush_before_error()
     }
 }
 
 enum Verdict<B> {
     Send(Response<ResponseBody<B>>),
-    Hold(Parts, LimitedBody<B>),
+    Hold {
+        parts: Parts,
+        body: LimitedBody<B>,
+        flush: Option<Flush>,
+    },
 }
 
 pin_project! {
@@ -433,7 +441,13 @@ pin_project! {
     #[project = StateProj]
     enum State<F, B> {
         Called { #[pin] future: F },
-        Holding { parts: Option<Parts>, #[pin] body: LimitedBody<B>, held: Held },
+        Holding {
+            parts: Option<Parts>,
+            #[pin]
+            body: LimitedBody<B>,
+            held: Held,
+            flush: Option<Flush>,
+        },
     }
 }
 
@@ -454,13 +468,23 @@ where
                     let response = ready!(future.poll(cx))?;
                     match config.judge(response, head, *this.asked) {
                         Verdict::Send(response) => return Poll::Ready(Ok(response)),
-                        Verdict::Hold(parts, body) => {
+                        Verdict::Hold { parts, body, flush } => {
                             let (parts, held) = (Some(parts), Held::default());
-                            this.state.set(State::Holding { parts, body, held });
+                            this.state.set(State::Holding {
+                                parts,
+                                body,
+                                held,
+                                flush,
+                            });
                         }
                     }
                 }
-                StateProj::Holding { parts, body, held } => {
+                StateProj::Holding {
+                    parts,
+                    body,
+                    held,
+                    flush,
+                } => {
                     let failure = match ready!(hold(body, held, cx)) {
                         Err(Error::TooLarge(error)) => {
                             return Poll::Ready(Ok(config.answer.make(error, head, None)));
@@ -468,9 +492,8 @@ where
                         result => result.err(),
                     };
                     let parts = parts.take().expect("polled after completion");
-                    let body = ResponseBody::held(mem::take(held), failure);
-                    let response = Response::from_parts(parts, config.flushed(head, body));
-                    return Poll::Ready(Ok(response));
+                    let body = ResponseBody::held(mem::take(held), failure, *flush);
+                    return Poll::Ready(Ok(Response::from_parts(parts, body)));
                 }
             }
         }

@@ -12,6 +12,7 @@ use crate::{
     body::LimitedBody,
     drain::Drain,
     error::{BoxError, Error},
+    flush::{Failure, Flush},
     hold::Held,
 };
 
@@ -26,9 +27,7 @@ pin_project! {
     pub struct ResponseBody<B> {
         #[pin]
         state: State<B>,
-        // An error that waits for what came before it to be flushed.
-        failure: Option<Error>,
-        flush: bool,
+        failure: Failure,
     }
 }
 
@@ -49,25 +48,24 @@ pin_project! {
 }
 
 impl<B> ResponseBody<B> {
-    pub(crate) fn inner(body: LimitedBody<B>) -> Self {
+    /// The inner service's body, with what makes a server send what came before its error.
+    pub(crate) fn inner(body: LimitedBody<B>, flush: Option<Flush>) -> Self {
         Self {
             state: State::Inner { body },
-            failure: None,
-            flush: false,
+            failure: Failure::new(None, flush),
         }
     }
 
     /// The inner service's body as it is.
     pub(crate) fn passing(body: B) -> Self {
-        Self::inner(LimitedBody::unlimited(body))
+        Self::inner(LimitedBody::unlimited(body), None)
     }
 
     /// What was held, and then the failure that ended it.
-    pub(crate) fn held(held: Held, failure: Option<Error>) -> Self {
+    pub(crate) fn held(held: Held, failure: Option<Error>, flush: Option<Flush>) -> Self {
         Self {
             state: State::Held { held },
-            failure,
-            flush: false,
+            failure: Failure::new(failure, flush),
         }
     }
 
@@ -78,25 +76,14 @@ impl<B> ResponseBody<B> {
         };
         Self {
             state: State::Answer { text, last, drain },
-            failure: None,
-            flush: false,
-        }
-    }
-
-    /// Returns Pending once before an error, waking itself. A server then sends the head and what
-    /// passed, so the client sees a response that breaks off and not a connection that closes
-    /// without one, which it would take for a reason to repeat the request.
-    pub(crate) fn flush_before_error(self) -> Self {
-        Self {
-            flush: true,
-            ..self
+            failure: Failure::default(),
         }
     }
 }
 
 impl<B: Default> Default for ResponseBody<B> {
     fn default() -> Self {
-        Self::inner(LimitedBody::default())
+        Self::inner(LimitedBody::default(), None)
     }
 }
 
@@ -113,24 +100,17 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let this = self.project();
-        let failure = match this.state.project() {
-            StateProj::Inner { body } => {
-                if let Some(failure) = this.failure.take() {
-                    return Poll::Ready(Some(Err(failure)));
-                }
-                match ready!(body.poll_frame(cx)) {
-                    Some(Err(failure)) => failure,
-                    frame => return Poll::Ready(frame),
-                }
-            }
-            StateProj::Held { held } => match (held.pop(), this.failure.take()) {
-                (Some(frame), failure) => {
-                    *this.failure = failure;
+        match this.state.project() {
+            StateProj::Inner { .. } if this.failure.is_waiting() => {}
+            StateProj::Inner { body } => match ready!(body.poll_frame(cx)) {
+                Some(Err(failure)) => this.failure.set(failure),
+                frame => return Poll::Ready(frame),
+            },
+            StateProj::Held { held } => {
+                if let Some(frame) = held.pop() {
                     return Poll::Ready(Some(Ok(frame)));
                 }
-                (None, Some(failure)) => failure,
-                (None, None) => return Poll::Ready(None),
-            },
+            }
             StateProj::Answer { text, last, drain } => {
                 if text.is_empty() {
                     if let Some(drain) = drain {
@@ -142,17 +122,12 @@ where
                 let text = mem::take(text);
                 return Poll::Ready((!text.is_empty()).then(|| Ok(Frame::data(text))));
             }
-        };
-        if mem::take(this.flush) {
-            *this.failure = Some(failure);
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
         }
-        Poll::Ready(Some(Err(failure)))
+        Poll::Ready(ready!(this.failure.poll(cx)).map(Err))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.failure.is_none()
+        !self.failure.is_waiting()
             && match &self.state {
                 State::Inner { body } => body.is_end_stream(),
                 State::Held { held } => held.is_empty(),
@@ -163,7 +138,7 @@ where
     }
 
     fn size_hint(&self) -> SizeHint {
-        if self.failure.is_some() {
+        if self.failure.is_waiting() {
             return SizeHint::new();
         }
         match &self.state {
