@@ -9,8 +9,11 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use crate::{
+    control::LimitControl,
+    drain::is_discarding,
     error::{BoxError, Error, Subject, TooLarge},
     length::Declared,
+    watch::{BodyEnd, Outcome, Watcher},
 };
 
 pin_project! {
@@ -63,6 +66,15 @@ pin_project! {
         read: u64,
         declared: Declared,
         outlook: Outlook,
+        watcher: Watcher<B>,
+        // May still change the limit, until the first poll.
+        control: Option<LimitControl>,
+    }
+
+    impl<B> PinnedDrop for LimitedBody<B> {
+        fn drop(this: Pin<&mut Self>) {
+            this.report_drop();
+        }
     }
 }
 
@@ -75,6 +87,13 @@ enum Outlook {
     Doomed,
     /// The message has no body, so its length is that of another message (HEAD, 304).
     Bodiless,
+}
+
+impl Outlook {
+    fn of(bound: Bound, declared: Declared) -> Self {
+        let doomed = bound.limit.is_some_and(|limit| declared.exceeds(limit));
+        if doomed { Self::Doomed } else { Self::Open }
+    }
 }
 
 /// A limit, and what its error will say.
@@ -133,19 +152,28 @@ impl<B: Body> LimitedBody<B> {
 
 impl<B> LimitedBody<B> {
     pub(crate) fn bounded(inner: B, bound: Bound, declared: Declared) -> Self {
-        let doomed = bound.limit.is_some_and(|limit| declared.exceeds(limit));
-        let outlook = if doomed {
-            Outlook::Doomed
-        } else {
-            Outlook::Open
-        };
         Self {
             inner: Some(inner),
             bound,
             read: 0,
             declared,
-            outlook,
+            outlook: Outlook::of(bound, declared),
+            watcher: Watcher::NOBODY,
+            control: None,
         }
+    }
+
+    pub(crate) fn watched_by(mut self, watcher: Watcher<B>) -> Self {
+        self.watcher = watcher;
+        self
+    }
+
+    pub(crate) fn controlled_by(mut self, control: Option<LimitControl>) -> Self {
+        if control.is_some() {
+            self.outlook = Outlook::Open;
+        }
+        self.control = control;
+        self
     }
 
     /// For a body that only passes.
@@ -155,17 +183,17 @@ impl<B> LimitedBody<B> {
 
     /// For a message that has no body, whatever it declares.
     pub(crate) fn bodiless(inner: B, bound: Bound) -> Self {
-        let body = Self::bounded(inner, bound, Declared::Nothing);
-        Self {
-            outlook: Outlook::Bodiless,
-            ..body
-        }
+        let mut body = Self::bounded(inner, bound, Declared::Nothing);
+        body.outlook = Outlook::Bodiless;
+        body
     }
 
     /// The most bytes that this body yields, `None` for no limit.
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
-        self.bound.limit
+        self.control
+            .as_ref()
+            .map_or(self.bound.limit, LimitControl::limit)
     }
 
     /// How many bytes it has yielded so far.
@@ -177,7 +205,7 @@ impl<B> LimitedBody<B> {
     /// How many bytes it may still yield, `None` for no limit.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
-        self.bound.limit.map(|limit| limit - self.read)
+        self.limit().map(|limit| limit.saturating_sub(self.read))
     }
 
     /// The wrapped body, `None` once that has ended, has failed, or was given up.
@@ -196,27 +224,57 @@ impl<B> LimitedBody<B> {
 
     /// Gives the wrapped body back, `None` once that has ended, has failed, or was given up.
     #[must_use]
-    pub fn into_inner(self) -> Option<B> {
-        self.inner
+    pub fn into_inner(mut self) -> Option<B> {
+        self.inner.take()
     }
 
     /// Gives the wrapped body up and says why.
     #[cold]
-    fn breach(self: Pin<&mut Self>, limit: u64, read: u64) -> Error
+    fn breach(mut self: Pin<&mut Self>, limit: u64, read: u64) -> Error
     where
         B: Body,
     {
-        let mut this = self.project();
+        let this = self.as_mut().project();
         let ended = this
             .inner
             .as_ref()
             .get_ref()
             .as_ref()
             .is_some_and(B::is_end_stream);
+        let error = this
+            .bound
+            .breached(limit, *this.declared, read, read > 0 && ended);
+        if let Watcher(Some(watcher)) = this.watcher {
+            watcher.breached(&error, this.inner);
+        }
+        self.finish(Outcome::Failed);
+        error.into()
+    }
+
+    fn finish(self: Pin<&mut Self>, outcome: Outcome) {
+        let mut this = self.project();
         this.inner.set(None);
-        this.bound
-            .breached(limit, *this.declared, read, read > 0 && ended)
-            .into()
+        if let Some(watcher) = this.watcher.0.take() {
+            watcher.ended(BodyEnd::new(*this.bound, *this.read, outcome));
+        }
+    }
+
+    /// Reports a body that goes before its end, as far as anybody polled it.
+    fn report_drop(self: Pin<&mut Self>) {
+        let limit = self.limit();
+        let this = self.project();
+        this.bound.limit = limit;
+        let inner = this.inner.as_ref().get_ref().as_ref();
+        let (Some(watcher), Some(inner)) = (this.watcher.0.take(), inner) else {
+            return;
+        };
+        let complete = *this.outlook == Outlook::Bodiless || watcher.is_complete(inner);
+        let outcome = if complete {
+            Outcome::Complete
+        } else {
+            Outcome::Dropped
+        };
+        watcher.ended(BodyEnd::new(*this.bound, *this.read, outcome));
     }
 
     /// Whether more than the limit is known to come.
@@ -255,6 +313,10 @@ where
         let Some(inner) = this.inner.as_mut().as_pin_mut() else {
             return Poll::Ready(None);
         };
+        if let Some(control) = this.control.take() {
+            this.bound.limit = control.freeze();
+            *this.outlook = Outlook::of(*this.bound, *this.declared);
+        }
         if let (Outlook::Doomed, Some(limit)) = (*this.outlook, this.bound.limit) {
             return Poll::Ready(Some(Err(self.breach(limit, 0))));
         }
@@ -264,7 +326,7 @@ where
                     let read = this.read.checked_add(data.remaining() as u64);
                     let (read, countable) = (read.unwrap_or(u64::MAX), read.is_some());
                     match this.bound.limit {
-                        Some(limit) if read > limit || !countable => {
+                        Some(limit) if (read > limit || !countable) && !is_discarding() => {
                             return Poll::Ready(Some(Err(self.breach(limit, read))));
                         }
                         _ => *this.read = read,
@@ -273,11 +335,11 @@ where
                 Poll::Ready(Some(Ok(frame)))
             }
             Some(Err(error)) => {
-                this.inner.set(None);
+                self.finish(Outcome::Failed);
                 Poll::Ready(Some(Err(Error::from_body(error))))
             }
             None => {
-                this.inner.set(None);
+                self.finish(Outcome::Complete);
                 Poll::Ready(None)
             }
         }

@@ -15,7 +15,9 @@ use crate::{
     body::{Bound, LimitedBody},
     error::{BoxError, Error, Subject, TooLarge},
     length::Declared,
-    policy::Policy,
+    memory::Memory,
+    policy::{Limits, Policy},
+    watch::{BodyEnd, Callbacks, Watcher},
 };
 
 /// Limits the bodies of requests that a client sends.
@@ -55,25 +57,68 @@ pub struct ClientRequestSizeLimitLayer {
 
 #[derive(Clone, Debug)]
 struct Config {
-    policy: Policy<Parts>,
+    limits: Limits<Parts>,
     label: Option<&'static str>,
+    callbacks: Arc<Callbacks>,
 }
 
 impl ClientRequestSizeLimitLayer {
     pub(crate) fn new(policy: Policy<Parts>) -> Self {
         Self {
             config: Arc::new(Config {
-                policy,
+                limits: Limits::new(policy),
                 label: None,
+                callbacks: Arc::default(),
             }),
         }
+    }
+
+    /// Calls `f` for each request that is found to be too large.
+    ///
+    /// # Callbacks
+    ///
+    /// Runs in the task that reads the body, or that calls the service if the declared length
+    /// settled it. It does not run while the thread is panicking.
+    #[must_use]
+    pub fn on_breach<F>(mut self, f: F) -> Self
+    where
+        F: Fn(&TooLarge) + Send + Sync + 'static,
+    {
+        Arc::make_mut(&mut self.config_mut().callbacks).set_on_breach(f);
+        self
+    }
+
+    /// Calls `f` once for each request when its body has ended, has failed, or is dropped.
+    ///
+    /// # Callbacks
+    ///
+    /// Runs in the task that reads or drops the body. It does not run while the thread is panicking.
+    #[must_use]
+    pub fn on_end<F>(mut self, f: F) -> Self
+    where
+        F: Fn(&BodyEnd) + Send + Sync + 'static,
+    {
+        Arc::make_mut(&mut self.config_mut().callbacks).set_on_end(f);
+        self
+    }
+
+    /// How far a [`RequestLimit`](crate::RequestLimit) may raise the limit, `None` for as far as it
+    /// likes. Without this it can only lower it.
+    #[must_use]
+    pub fn override_ceiling(mut self, ceiling: impl Into<Option<u64>>) -> Self {
+        self.config_mut().limits.override_ceiling = Some(ceiling.into());
+        self
     }
 
     /// A name for this limit, to be found in its errors.
     #[must_use]
     pub fn label(mut self, label: &'static str) -> Self {
-        Arc::make_mut(&mut self.config).label = Some(label);
+        self.config_mut().label = Some(label);
         self
+    }
+
+    fn config_mut(&mut self) -> &mut Config {
+        Arc::make_mut(&mut self.config)
     }
 }
 
@@ -127,24 +172,33 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         let bound = Bound {
-            limit: self.config.policy.limit_for(&parts),
+            limit: self.config.limits.take_for(&mut parts),
             subject: Subject::Request,
             status: StatusCode::PAYLOAD_TOO_LARGE,
             label: self.config.label,
         };
         let declared = Declared::by_message(&body.size_hint(), &parts.headers);
-        let state = match bound.refuses(declared) {
-            Some(error) => State::Refused { error: Some(error) },
-            None => {
-                let body = LimitedBody::bounded(body, bound, declared);
-                State::Called {
-                    future: self.inner.call(Request::from_parts(parts, body)),
-                }
-            }
+        let callbacks = &self.config.callbacks;
+        if let Some(error) = bound.refuses(declared) {
+            callbacks.refused(&error, bound);
+            return ResponseFuture {
+                state: State::Refused { error: Some(error) },
+            };
+        }
+        // A body that is at its end has nothing to breach with.
+        let may_breach = bound.limit.is_some() && !body.is_end_stream();
+        let memory = may_breach.then(|| Arc::new(Memory::new(callbacks)));
+        let watcher = match &memory {
+            Some(memory) => Watcher(Some(Arc::clone(memory) as _)),
+            None => callbacks.watcher(),
         };
-        ResponseFuture { state }
+        let body = LimitedBody::bounded(body, bound, declared).watched_by(watcher);
+        let future = self.inner.call(Request::from_parts(parts, body));
+        ResponseFuture {
+            state: State::Called { future, memory },
+        }
     }
 }
 
@@ -161,7 +215,7 @@ pin_project! {
     #[derive(Debug)]
     #[project = StateProj]
     enum State<F> {
-        Called { #[pin] future: F },
+        Called { #[pin] future: F, memory: Option<Arc<Memory>> },
         Refused { error: Option<TooLarge> },
     }
 }
@@ -174,13 +228,17 @@ where
     type Output = Result<T, Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().state.project() {
-            StateProj::Called { future } => {
-                Poll::Ready(ready!(future.poll(cx)).map_err(Error::from_service))
+        Poll::Ready(match self.project().state.project() {
+            StateProj::Called { future, memory } => {
+                let result = ready!(future.poll(cx));
+                match memory.as_ref().and_then(|memory| memory.breach()) {
+                    Some(error) => Err(error.clone().into()),
+                    None => result.map_err(Error::from_service),
+                }
             }
             StateProj::Refused { error } => {
-                Poll::Ready(Err(error.take().expect("polled after completion").into()))
+                Err(error.take().expect("polled after completion").into())
             }
-        }
+        })
     }
 }

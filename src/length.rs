@@ -1,4 +1,7 @@
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header::CONTENT_LENGTH};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, StatusCode,
+    header::{ACCEPT_RANGES, CONTENT_LENGTH, ETAG},
+};
 use http_body::SizeHint;
 
 /// The length that a message states before a byte of it is read.
@@ -71,6 +74,19 @@ pub(crate) fn is_bodiless(method: &Method, status: StatusCode) -> bool {
         || (*method == Method::CONNECT && status.is_success())
         || status.is_informational()
         || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+}
+
+/// Removes the headers that describe a body as it was before it was changed.
+pub(crate) fn forget_the_whole(headers: &mut HeaderMap) {
+    const DIGESTS: [HeaderName; 4] = [
+        HeaderName::from_static("content-digest"),
+        HeaderName::from_static("repr-digest"),
+        HeaderName::from_static("digest"),
+        HeaderName::from_static("content-md5"),
+    ];
+    for name in [CONTENT_LENGTH, ETAG, ACCEPT_RANGES].iter().chain(&DIGESTS) {
+        headers.remove(name);
+    }
 }
 
 fn values_of(field: &HeaderValue) -> impl Iterator<Item = &[u8]> {

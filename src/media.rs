@@ -1,4 +1,4 @@
-use http::{HeaderMap, header::CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, header::CONTENT_TYPE};
 
 /// The media type of a message without its parameters; `None` if it states none that can be read,
 /// or several.
@@ -7,7 +7,11 @@ pub(crate) fn essence(headers: &HeaderMap) -> Option<&str> {
     let (first, None) = (values.next()?, values.next()) else {
         return None;
     };
-    let essence = first.to_str().ok()?.split(';').next()?.trim();
+    essence_of(first)
+}
+
+fn essence_of(content_type: &HeaderValue) -> Option<&str> {
+    let essence = content_type.to_str().ok()?.split(';').next()?.trim();
     (!essence.is_empty()).then_some(essence)
 }
 
@@ -38,13 +42,13 @@ pub(crate) fn is_streamed(headers: &HeaderMap) -> bool {
                 "application/json-seq",
             ],
         )
-        || is_grpc(headers)
+        || headers.get(CONTENT_TYPE).is_some_and(is_grpc)
 }
 
 /// gRPC, and gRPC-Web with it.
-pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+pub(crate) fn is_grpc(content_type: &HeaderValue) -> bool {
     const GRPC: &str = "application/grpc";
-    essence(headers)
+    essence_of(content_type)
         .and_then(|essence| essence.get(..GRPC.len()))
         .is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
 }

@@ -1,10 +1,20 @@
 use std::{fmt, sync::Arc};
 
+use http::{HeaderMap, StatusCode, request, response};
+
+use crate::media;
+
 /// Decides the limit for a message by its head.
 ///
-/// Made from a `u64` (the same limit for all), from an `Option<u64>` (`None` is no limit), or by the
-/// constructors of the layers whose names end in `_with` (a closure over the head). `P` is
-/// [`http::request::Parts`] or [`http::response::Parts`].
+/// | made from | decides |
+/// |---|---|
+/// | `u64` | the same limit for all |
+/// | `Option<u64>` | the same, or no limit |
+/// | [`MediaTypeLimits`] | by the media type |
+/// | [`StatusLimits`] | by the status, for responses |
+/// | a closure, with a constructor in `_with` | by anything in the head |
+///
+/// `P` is [`http::request::Parts`] or [`http::response::Parts`].
 ///
 /// # Examples
 ///
@@ -14,7 +24,7 @@ use std::{fmt, sync::Arc};
 /// ResponseSizeLimitLayer::client(10 * 1024 * 1024);
 /// ResponseSizeLimitLayer::client(None);
 /// let layer = ResponseSizeLimitLayer::client_with(|head| {
-///     if head.status.is_success() { Some(10 * 1024 * 1024) } else { Some(64 * 1024) }
+///     if head.headers.contains_key("x-report") { None } else { Some(64 * 1024) }
 /// });
 /// assert!(format!("{layer:?}").contains("decided for each message"));
 /// ```
@@ -69,4 +79,311 @@ impl<P> fmt::Debug for Policy<P> {
             Kind::ByHead(_) => f.write_str("decided for each message"),
         }
     }
+}
+
+impl From<MediaTypeLimits> for Policy<request::Parts> {
+    fn from(limits: MediaTypeLimits) -> Self {
+        Self::by_head(move |head: &request::Parts| limits.limit_for(&head.headers))
+    }
+}
+
+impl From<MediaTypeLimits> for Policy<response::Parts> {
+    fn from(limits: MediaTypeLimits) -> Self {
+        Self::by_head(move |head: &response::Parts| limits.limit_for(&head.headers))
+    }
+}
+
+impl From<StatusLimits> for Policy<response::Parts> {
+    fn from(limits: StatusLimits) -> Self {
+        Self::by_head(move |head: &response::Parts| {
+            limits
+                .class_of(head.status)
+                .unwrap_or(&limits.others)
+                .limit_for(head)
+        })
+    }
+}
+
+/// A limit for each media type, in bytes, `None` for no limit.
+///
+/// Types match without their parameters and in any case. A message whose type is missing, cannot be
+/// read, or is stated more than once gets the default.
+///
+/// | `Content-Type` | limit |
+/// |---|---|
+/// | `Application/JSON; charset=utf-8` | [`json`](Self::json) |
+/// | `application/problem+json` | [`json`](Self::json) |
+/// | `application/jsonp`, none, two of them | the default |
+/// | `text/event-stream` | [`event_stream`](Self::event_stream) |
+///
+/// An exact type goes before `json`.
+///
+/// # Examples
+///
+/// ```
+/// use tower_body_limit::{MediaTypeLimits, ResponseSizeLimitLayer};
+///
+/// let limits = MediaTypeLimits::new(10 * 1024 * 1024)
+///     .json(64 * 1024 * 1024)
+///     .event_stream(None)
+///     .media_type("image/png", 1024 * 1024);
+/// let layer = ResponseSizeLimitLayer::client(limits);
+/// ```
+#[derive(Clone, Debug)]
+pub struct MediaTypeLimits {
+    default: Option<u64>,
+    json: Option<Option<u64>>,
+    exact: Vec<(String, Option<u64>)>,
+}
+
+impl MediaTypeLimits {
+    /// At most `default` bytes for the types that are not named.
+    pub fn new(default: impl Into<Option<u64>>) -> Self {
+        Self {
+            default: default.into(),
+            json: None,
+            exact: Vec::new(),
+        }
+    }
+
+    /// At most `limit` bytes of `application/json`, `text/json`, and types that end in `+json`.
+    #[must_use]
+    pub fn json(mut self, limit: impl Into<Option<u64>>) -> Self {
+        self.json = Some(limit.into());
+        self
+    }
+
+    /// At most `limit` bytes of `text/event-stream`, in total.
+    ///
+    /// Usually `None`, as such a stream goes on for as long as somebody listens.
+    #[must_use]
+    pub fn event_stream(self, limit: impl Into<Option<u64>>) -> Self {
+        self.media_type("text/event-stream", limit)
+    }
+
+    /// At most `limit` bytes of a type such as `image/png`. The last one counts if a type is named
+    /// twice.
+    #[must_use]
+    pub fn media_type(
+        mut self,
+        media_type: impl Into<String>,
+        limit: impl Into<Option<u64>>,
+    ) -> Self {
+        self.exact.push((media_type.into(), limit.into()));
+        self
+    }
+
+    fn limit_for(&self, headers: &HeaderMap) -> Option<u64> {
+        let is_meant = |(named, _): &&(String, _)| media::is_one_of(headers, &[named]);
+        let exact = self
+            .exact
+            .iter()
+            .rev()
+            .find(is_meant)
+            .map(|(_, limit)| *limit);
+        exact
+            .or(self.json.filter(|_| media::is_json(headers)))
+            .unwrap_or(self.default)
+    }
+}
+
+/// A limit for each class of status, for responses.
+///
+/// Each is a [`Policy`] of its own, so it may again depend on the media type.
+///
+/// # Examples
+///
+/// ```
+/// use tower_body_limit::{MediaTypeLimits, ResponseSizeLimitLayer, StatusLimits};
+///
+/// let layer = ResponseSizeLimitLayer::client(
+///     StatusLimits::new(64 * 1024)
+///         .success(MediaTypeLimits::new(10 * 1024 * 1024).event_stream(None)),
+/// );
+/// ```
+#[derive(Clone, Debug)]
+pub struct StatusLimits {
+    others: Policy<response::Parts>,
+    success: Option<Policy<response::Parts>>,
+    client_error: Option<Policy<response::Parts>>,
+    server_error: Option<Policy<response::Parts>>,
+}
+
+impl StatusLimits {
+    /// The limit for the classes that are not named.
+    pub fn new(others: impl Into<Policy<response::Parts>>) -> Self {
+        Self {
+            others: others.into(),
+            success: None,
+            client_error: None,
+            server_error: None,
+        }
+    }
+
+    /// The limit for 2xx.
+    #[must_use]
+    pub fn success(mut self, limit: impl Into<Policy<response::Parts>>) -> Self {
+        self.success = Some(limit.into());
+        self
+    }
+
+    /// The limit for 4xx.
+    #[must_use]
+    pub fn client_error(mut self, limit: impl Into<Policy<response::Parts>>) -> Self {
+        self.client_error = Some(limit.into());
+        self
+    }
+
+    /// The limit for 5xx.
+    #[must_use]
+    pub fn server_error(mut self, limit: impl Into<Policy<response::Parts>>) -> Self {
+        self.server_error = Some(limit.into());
+        self
+    }
+
+    fn class_of(&self, status: StatusCode) -> Option<&Policy<response::Parts>> {
+        match status.as_u16() {
+            200..=299 => self.success.as_ref(),
+            400..=499 => self.client_error.as_ref(),
+            500..=599 => self.server_error.as_ref(),
+            _ => None,
+        }
+    }
+}
+
+/// Overrides the limit for one request.
+///
+/// Put into the extensions of the request by whoever makes or receives it, before it comes to a
+/// layer that limits requests. The first such layer takes it out, so it does not reach the next hop.
+/// It lowers the limit of that layer freely, and raises it up to its
+/// [override ceiling](crate::RequestSizeLimitLayer::override_ceiling); more than that is cut to the
+/// ceiling.
+///
+/// # Examples
+///
+/// ```
+/// use bytes::Bytes;
+/// use http::{Request, Response};
+/// use http_body_util::Full;
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_body_limit::{LimitedBody, RequestLimit, RequestSizeLimitLayer};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let server = service_fn(async |_: Request<LimitedBody<Full<Bytes>>>| {
+///     Ok::<_, std::io::Error>(Response::new(Full::<Bytes>::default()))
+/// });
+/// let server = RequestSizeLimitLayer::server(1000).layer(server);
+///
+/// let mut request = Request::new(Full::from("eleven byte"));
+/// request.extensions_mut().insert(RequestLimit::new(10));
+/// assert_eq!(server.oneshot(request).await.unwrap().status(), 413);
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestLimit(Option<u64>);
+
+impl RequestLimit {
+    /// At most `limit` bytes, `None` for no limit.
+    pub fn new(limit: impl Into<Option<u64>>) -> Self {
+        Self(limit.into())
+    }
+}
+
+/// Overrides the limit for one response.
+///
+/// Put into the extensions of the response by the inner service, or into those of the *request* by
+/// whoever makes the call; the response's goes before. The first layer that limits responses takes
+/// it out of where it comes by, so it does not reach the next hop. It lowers the limit of that layer
+/// freely, and raises it up to its
+/// [override ceiling](crate::ResponseSizeLimitLayer::override_ceiling); more than that is cut to the
+/// ceiling.
+///
+/// # Examples
+///
+/// ```
+/// use bytes::Bytes;
+/// use http::{Request, Response};
+/// use http_body_util::{BodyExt, Full};
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_body_limit::{ResponseLimit, ResponseSizeLimitLayer};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let upstream = service_fn(async |_: Request<()>| {
+///     Ok::<_, std::io::Error>(Response::new(Full::<Bytes>::from("eleven byte")))
+/// });
+/// let client = ResponseSizeLimitLayer::client(10).override_ceiling(1000).layer(upstream);
+///
+/// let mut request = Request::new(());
+/// request.extensions_mut().insert(ResponseLimit::new(100));
+/// let response = client.oneshot(request).await.unwrap();
+/// assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "eleven byte");
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponseLimit(Option<u64>);
+
+impl ResponseLimit {
+    /// At most `limit` bytes, `None` for no limit.
+    pub fn new(limit: impl Into<Option<u64>>) -> Self {
+        Self(limit.into())
+    }
+}
+
+/// A policy and how far a message may go beyond it.
+#[derive(Clone, Debug)]
+pub(crate) struct Limits<P> {
+    pub(crate) policy: Policy<P>,
+    /// None: no further than the policy.
+    pub(crate) override_ceiling: Option<Option<u64>>,
+}
+
+impl<P> Limits<P> {
+    pub(crate) fn new(policy: Policy<P>) -> Self {
+        Self {
+            policy,
+            override_ceiling: None,
+        }
+    }
+
+    fn resolve(&self, head: &P, wanted: Option<Option<u64>>) -> Option<u64> {
+        let usual = self.policy.limit_for(head);
+        match (wanted, self.override_ceiling) {
+            (None, _) => usual,
+            (Some(wanted), None) => lower_of(wanted, usual),
+            (Some(wanted), Some(ceiling)) => lower_of(wanted, higher_of(usual, ceiling)),
+        }
+    }
+}
+
+impl Limits<request::Parts> {
+    /// The limit for a request, whose override is taken out.
+    pub(crate) fn take_for(&self, head: &mut request::Parts) -> Option<u64> {
+        let wanted = head.extensions.remove::<RequestLimit>();
+        self.resolve(head, wanted.map(|RequestLimit(limit)| limit))
+    }
+}
+
+impl Limits<response::Parts> {
+    /// The limit for a response, whose override is taken out. `asked` is that of the request.
+    pub(crate) fn take_for(
+        &self,
+        head: &mut response::Parts,
+        asked: Option<ResponseLimit>,
+    ) -> Option<u64> {
+        let wanted = head.extensions.remove::<ResponseLimit>().or(asked);
+        self.resolve(head, wanted.map(|ResponseLimit(limit)| limit))
+    }
+}
+
+/// The lower of two limits, of which None is the highest.
+pub(crate) fn lower_of(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (limit, None) | (None, limit) => limit,
+    }
+}
+
+/// The higher of two limits, of which None is the highest.
+pub(crate) fn higher_of(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    Some(a?.max(b?))
 }

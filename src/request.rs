@@ -2,11 +2,14 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use http::{
-    HeaderValue, Request, Response, StatusCode, Version, header::CONNECTION, request::Parts,
+    Extensions, HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version,
+    header::{CONNECTION, EXPECT},
+    request::Parts,
 };
 use http_body::Body;
 use pin_project_lite::pin_project;
@@ -16,10 +19,15 @@ use tower_service::Service;
 use crate::{
     body::{Bound, LimitedBody},
     client_request::ClientRequestSizeLimitLayer,
+    control::LimitControl,
+    drain::DrainPolicy,
     error::{BoxError, Subject, TooLarge},
     length::Declared,
-    policy::Policy,
-    respond::{Answer, RequestHead, ResponseBody},
+    memory::Remainder,
+    policy::{Limits, Policy, higher_of},
+    respond::{Answer, RequestHead},
+    response_body::ResponseBody,
+    watch::{BodyEnd, Callbacks, Watcher},
 };
 
 /// Limits the bodies of requests that a server receives.
@@ -31,10 +39,12 @@ use crate::{
 /// |---|---|
 /// | declares or has 10 bytes | passes untouched |
 /// | declares 11 | is answered with 413, the inner service is not called, the body not polled |
-/// | declares nothing, has 11 | the inner service's body fails with [`TooLarge`] |
+/// | declares nothing, has 11 | the body fails with [`TooLarge`], and the client gets a 413 whatever the inner service makes of that |
 /// | declares nothing that can be parsed | is counted like one that declares nothing |
 ///
-/// Frames pass uncopied and nothing is buffered.
+/// Frames pass uncopied and nothing is buffered. A request with a body costs one allocation, a
+/// request without a body none. The answer can be [in your own words](Self::answer_with), and is sent so that it
+/// [arrives](Self::drain).
 ///
 /// For a client, [`client`](Self::client) makes the layer that fails the call.
 ///
@@ -68,18 +78,26 @@ pub struct RequestSizeLimitLayer {
 
 #[derive(Clone, Debug)]
 struct Config {
-    policy: Policy<Parts>,
-    answer: Answer,
+    limits: Limits<Parts>,
     label: Option<&'static str>,
+    answer: Answer,
+    keeps_answers: bool,
+    adjustable_to: Option<Option<u64>>,
+    drain: Option<DrainPolicy>,
+    callbacks: Arc<Callbacks>,
 }
 
 impl RequestSizeLimitLayer {
     /// At most `limit` bytes, `None` for no limit, or another [`Policy`].
     pub fn server(limit: impl Into<Policy<Parts>>) -> Self {
         let config = Config {
-            policy: limit.into(),
-            answer: Answer::default(),
+            limits: Limits::new(limit.into()),
             label: None,
+            answer: Answer::default(),
+            keeps_answers: false,
+            adjustable_to: None,
+            drain: DrainPolicy::standard(),
+            callbacks: Arc::default(),
         };
         Self {
             config: Arc::new(config),
@@ -118,22 +136,173 @@ impl RequestSizeLimitLayer {
         Self::client(Policy::by_head(limit))
     }
 
-    /// What to answer with instead of [`plain_text`](crate::respond::plain_text).
+    /// What to answer with instead of [`standard`](crate::respond::standard): see
+    /// [`respond`](crate::respond).
     #[must_use]
     pub fn answer_with<F, T>(mut self, answer: F) -> Self
     where
         F: Fn(&TooLarge, &RequestHead) -> Response<T> + Send + Sync + 'static,
         T: Into<Bytes>,
     {
-        Arc::make_mut(&mut self.config).answer = Answer::new(answer);
+        self.config_mut().answer = Answer::new(answer);
+        self
+    }
+
+    /// Lets the inner service's answer stand, whatever its status, when a body breached while it was
+    /// read.
+    ///
+    /// Without this, an error of the inner service, the statuses 400, 408, 422, 500 and 502, and a
+    /// `grpc-status` other than zero are replaced, as frameworks make these of a body that fails.
+    /// Other answers stand in any case, and have the [`TooLarge`] in their extensions. Requests that
+    /// declare too much are answered by the layer all the same.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use axum::{Router, body::Body, routing::post};
+    /// use http::Request;
+    /// use tower::ServiceExt;
+    /// use tower_body_limit::{RequestSizeLimitLayer, TooLarge};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// let app = Router::new()
+    ///     .route("/upload", post(async |body: String| body))
+    ///     .layer(RequestSizeLimitLayer::server(10).keep_inner_answers());
+    ///
+    /// // A stream that declares no length.
+    /// let body = Body::from_stream(futures_util::stream::iter([Ok::<_, axum::Error>("eleven byte")]));
+    /// let response = app.oneshot(Request::post("/upload").body(body).unwrap()).await.unwrap();
+    /// assert_eq!(response.status(), 400);
+    /// assert_eq!(response.extensions().get::<TooLarge>().unwrap().limit(), 10);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn keep_inner_answers(mut self) -> Self {
+        self.config_mut().keeps_answers = true;
+        self
+    }
+
+    /// Reads and discards at most `budget` bytes of a refused request, until `deadline` at the latest.
+    ///
+    /// A client that is still writing when its connection closes sees a reset, and never the answer.
+    /// So the head of the answer and its text go out at once, and only the last byte waits until the
+    /// rest of the request has come: until its end, or the budget is used up, or the deadline has
+    /// passed, or the client has stopped writing. Nothing of it is kept.
+    ///
+    /// | on HTTP/1, what is left of the request | is drained | `Connection: close` |
+    /// |---|---|---|
+    /// | declared, within the budget | yes | no |
+    /// | declared, beyond the budget | as far as the budget goes | yes |
+    /// | not declared | as far as the budget goes | yes |
+    /// | not yet sent (`Expect: 100-continue`) | no | yes |
+    ///
+    /// Later versions can end a stream and go on with the connection; there nothing is drained. The
+    /// default is 16 MiB and five seconds with the feature `tokio`, and no drain without it. Outside
+    /// of a tokio runtime, or in one without timers, nothing is drained.
+    ///
+    /// If a decoder stands outside this layer, what is drained would be decoded: use
+    /// [`no_drain`](Self::no_drain) there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_body_limit::RequestSizeLimitLayer;
+    ///
+    /// let layer = RequestSizeLimitLayer::server(1024 * 1024)
+    ///     .drain(64 * 1024 * 1024, Duration::from_secs(10));
+    /// assert!(format!("{layer:?}").contains("67108864 bytes in 10s"));
+    /// ```
+    #[cfg(feature = "tokio")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
+    #[must_use]
+    pub fn drain(mut self, budget: u64, deadline: Duration) -> Self {
+        self.config_mut().drain = Some(DrainPolicy::by_tokio(budget, deadline));
+        self
+    }
+
+    /// As [`drain`](Self::drain), with a timer other than tokio's.
+    #[must_use]
+    pub fn drain_with<F, T>(mut self, budget: u64, deadline: Duration, sleep: F) -> Self
+    where
+        F: Fn(Duration) -> T + Send + Sync + 'static,
+        T: Future<Output = ()> + Send + 'static,
+    {
+        self.config_mut().drain = Some(DrainPolicy::new(budget, deadline, sleep));
+        self
+    }
+
+    /// Reads nothing more of a refused request.
+    ///
+    /// The answer says `Connection: close` on HTTP/1, and clients that are still writing may see the
+    /// connection reset before they see the answer.
+    #[must_use]
+    pub fn no_drain(mut self) -> Self {
+        self.config_mut().drain = None;
+        self
+    }
+
+    /// Calls `f` for each request that is found to be too large.
+    ///
+    /// # Callbacks
+    ///
+    /// Runs in the task that reads the body, or that calls the service if the declared length
+    /// settled it. It does not run while the thread is panicking.
+    #[must_use]
+    pub fn on_breach<F>(mut self, f: F) -> Self
+    where
+        F: Fn(&TooLarge) + Send + Sync + 'static,
+    {
+        Arc::make_mut(&mut self.config_mut().callbacks).set_on_breach(f);
+        self
+    }
+
+    /// Calls `f` once for each request when its body has ended, has failed, or is dropped.
+    ///
+    /// # Callbacks
+    ///
+    /// Runs in the task that reads or drops the body. It does not run while the thread is panicking.
+    #[must_use]
+    pub fn on_end<F>(mut self, f: F) -> Self
+    where
+        F: Fn(&BodyEnd) + Send + Sync + 'static,
+    {
+        Arc::make_mut(&mut self.config_mut().callbacks).set_on_end(f);
+        self
+    }
+
+    /// Lets the limit of a request be changed after the layer, up to `ceiling`, `None` for any limit.
+    ///
+    /// The layer puts a [`LimitControl`] into the extensions of the request; see there, and
+    /// [`SetRequestLimitLayer`](crate::SetRequestLimitLayer) for one limit a route. A request that
+    /// declares more than the ceiling is refused at once. One that declares more than the limit is
+    /// refused when its body is read, unless the limit has been raised by then.
+    ///
+    /// A second adjustable layer, further in, joins the control that it finds: its own limit then
+    /// holds, up to the lower of both ceilings.
+    #[must_use]
+    pub fn adjustable(mut self, ceiling: impl Into<Option<u64>>) -> Self {
+        self.config_mut().adjustable_to = Some(ceiling.into());
+        self
+    }
+
+    /// How far a [`RequestLimit`](crate::RequestLimit) may raise the limit, `None` for as far as it
+    /// likes. Without this it can only lower it.
+    #[must_use]
+    pub fn override_ceiling(mut self, ceiling: impl Into<Option<u64>>) -> Self {
+        self.config_mut().limits.override_ceiling = Some(ceiling.into());
         self
     }
 
     /// A name for this limit, to be found in its errors.
     #[must_use]
     pub fn label(mut self, label: &'static str) -> Self {
-        Arc::make_mut(&mut self.config).label = Some(label);
+        self.config_mut().label = Some(label);
         self
+    }
+
+    fn config_mut(&mut self) -> &mut Config {
+        Arc::make_mut(&mut self.config)
     }
 }
 
@@ -175,54 +344,110 @@ impl<S> RequestSizeLimit<S> {
 impl<S, ReqB, ResB> Service<Request<ReqB>> for RequestSizeLimit<S>
 where
     S: Service<Request<LimitedBody<ReqB>>, Response = Response<ResB>>,
-    ReqB: Body<Data = Bytes>,
+    ReqB: Body<Data = Bytes> + Send + Unpin + 'static,
     ResB: Body<Data = Bytes>,
     ResB::Error: Into<BoxError>,
 {
     type Response = Response<ResponseBody<ResB>>;
     type Error = S::Error;
-    type Future = ResponseFuture<S::Future, ResB>;
+    type Future = ResponseFuture<S::Future, ReqB, ResB>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<ReqB>) -> Self::Future {
-        let (parts, body) = request.into_parts();
+        let config = &self.config;
+        let (mut parts, body) = request.into_parts();
         let bound = Bound {
-            limit: self.config.policy.limit_for(&parts),
+            limit: config.limits.take_for(&mut parts),
             subject: Subject::Request,
             status: StatusCode::PAYLOAD_TOO_LARGE,
-            label: self.config.label,
+            label: config.label,
         };
         let declared = Declared::by_message(&body.size_hint(), &parts.headers);
-        let request = Request::from_parts(parts, body);
-        let state = match bound.refuses(declared) {
-            Some(error) => State::Refused {
-                answer: Some(self.refuse(error, &request)),
-            },
-            None => {
-                let request = request.map(|body| LimitedBody::bounded(body, bound, declared));
-                State::Called {
-                    future: self.inner.call(request),
-                }
-            }
+        let control = config.control(bound.limit, &mut parts.extensions);
+        let highest = control.as_ref().map_or(bound.limit, LimitControl::ceiling);
+        let head = || RequestHead::new(&parts.method, &parts.uri, parts.version, &parts.headers);
+        let sends_unasked = !expects_continue(&parts.headers);
+        if let Some(error) = (Bound {
+            limit: highest,
+            ..bound
+        })
+        .refuses(declared)
+        {
+            config.callbacks.refused(&error, bound);
+            let rest = sends_unasked.then_some(body);
+            let answer = Some(config.refuse(error, &head(), rest));
+            return ResponseFuture {
+                state: State::Refused { answer },
+            };
+        }
+        // A body that is at its end has nothing to breach with.
+        let may_breach = (bound.limit.is_some() || control.is_some()) && !body.is_end_stream();
+        let call = may_breach.then(|| Call::new(config, head(), sends_unasked));
+        let watcher = match &call {
+            Some(call) => Watcher(Some(Arc::clone(&call.remainder) as _)),
+            None => config.callbacks.watcher(),
         };
-        ResponseFuture { state }
+        let body = LimitedBody::bounded(body, bound, declared)
+            .watched_by(watcher)
+            .controlled_by(control);
+        let future = self.inner.call(Request::from_parts(parts, body));
+        ResponseFuture {
+            state: State::Called { future, call },
+        }
     }
 }
 
-impl<S> RequestSizeLimit<S> {
+fn expects_continue(headers: &HeaderMap) -> bool {
+    headers
+        .get(EXPECT)
+        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+}
+
+impl Config {
+    /// What the limit of an adjustable layer can be changed with, new or found.
+    fn control(&self, limit: Option<u64>, extensions: &mut Extensions) -> Option<LimitControl> {
+        let ceiling = higher_of(limit, self.adjustable_to?);
+        if let Some(found) = extensions.get::<LimitControl>() {
+            found.join(limit, ceiling);
+            return Some(found.clone());
+        }
+        let control = LimitControl::new(limit, ceiling);
+        extensions.insert(control.clone());
+        Some(control)
+    }
+
+    /// The answer in place of the inner service's, with what is left of the request, if that can be
+    /// drained.
     #[cold]
     fn refuse<ReqB, ResB>(
         &self,
         error: TooLarge,
-        request: &Request<ReqB>,
-    ) -> Response<ResponseBody<ResB>> {
-        let head = RequestHead::of(request);
-        let mut answer = self.config.answer.make(error, &head);
-        // What is left of the request on the connection is nothing that another could follow.
-        if head.version() < Version::HTTP_2 {
+        head: &RequestHead,
+        rest: Option<ReqB>,
+    ) -> Response<ResponseBody<ResB>>
+    where
+        ReqB: Body<Data = Bytes> + Send + Unpin + 'static,
+    {
+        // Later versions end a stream without ending the connection.
+        if head.version() >= Version::HTTP_2 {
+            return self.answer.make(error, head, None);
+        }
+        let remainder = rest.as_ref().and_then(|rest| rest.size_hint().exact());
+        let drain = self.drain.as_ref().and_then(|policy| {
+            let rest = rest.filter(|_| remainder != Some(0) && head.method() != Method::HEAD)?;
+            Some((
+                policy.start(rest)?,
+                remainder.is_some_and(|bytes| policy.covers(bytes)),
+            ))
+        });
+        let (drain, leaves_nothing) = drain.unzip();
+        let mut answer = self.answer.make(error, head, drain);
+        // Or hyper keeps the connection of HTTP/1.0 alive.
+        *answer.version_mut() = head.version();
+        if !leaves_nothing.unwrap_or(remainder == Some(0)) {
             answer
                 .headers_mut()
                 .insert(CONNECTION, HeaderValue::from_static("close"));
@@ -231,41 +456,102 @@ impl<S> RequestSizeLimit<S> {
     }
 }
 
+/// A request that the inner service is working on, whose body may turn out to be too large.
+#[derive(Debug)]
+struct Call<B> {
+    remainder: Arc<Remainder<B>>,
+    config: Arc<Config>,
+    head: RequestHead,
+    sends_unasked: bool,
+}
+
+impl<B> Call<B>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+{
+    fn new(config: &Arc<Config>, head: RequestHead, sends_unasked: bool) -> Self {
+        let remainder = Remainder::new(&config.callbacks, config.drain.is_some());
+        Self {
+            remainder: Arc::new(remainder),
+            config: Arc::clone(config),
+            head,
+            sends_unasked,
+        }
+    }
+
+    /// What the client gets, given what the inner service made of it.
+    fn settle<ResB, E>(
+        &self,
+        result: Result<Response<ResB>, E>,
+    ) -> Result<Response<ResponseBody<ResB>>, E> {
+        let Some(error) = self.remainder.breach() else {
+            return result.map(|response| response.map(ResponseBody::passing));
+        };
+        let replaced = match &result {
+            Ok(response) => reports_failure(response),
+            Err(_) => true,
+        };
+        if replaced && !self.config.keeps_answers {
+            drop(result);
+            // To read what the client only offers to send would invite it.
+            let invited = self.sends_unasked || error.read() > 0;
+            let rest = self.remainder.take().filter(|_| invited);
+            return Ok(self.config.refuse(error.clone(), &self.head, rest));
+        }
+        let mut response = result?;
+        response.extensions_mut().insert(error.clone());
+        Ok(response.map(ResponseBody::passing))
+    }
+}
+
+impl<B> Drop for Call<B> {
+    fn drop(&mut self) {
+        drop(self.remainder.take());
+    }
+}
+
+/// Whether an answer is what frameworks and handlers make of a body that fails.
+fn reports_failure<B>(response: &Response<B>) -> bool {
+    let grpc_status = response.headers().get("grpc-status");
+    matches!(response.status().as_u16(), 400 | 408 | 422 | 500 | 502)
+        || grpc_status.is_some_and(|status| status != "0")
+}
+
 pin_project! {
     /// The future of [`RequestSizeLimit`].
     #[derive(Debug)]
-    pub struct ResponseFuture<F, ResB> {
+    pub struct ResponseFuture<F, ReqB, ResB> {
         #[pin]
-        state: State<F, ResB>,
+        state: State<F, ReqB, ResB>,
     }
 }
 
 pin_project! {
     #[derive(Debug)]
     #[project = StateProj]
-    enum State<F, ResB> {
-        Called { #[pin] future: F },
+    enum State<F, ReqB, ResB> {
+        Called { #[pin] future: F, call: Option<Call<ReqB>> },
         Refused { answer: Option<Response<ResponseBody<ResB>>> },
     }
 }
 
-impl<F, ResB, E> Future for ResponseFuture<F, ResB>
+impl<F, ReqB, ResB, E> Future for ResponseFuture<F, ReqB, ResB>
 where
     F: Future<Output = Result<Response<ResB>, E>>,
+    ReqB: Body<Data = Bytes> + Send + Unpin + 'static,
 {
     type Output = Result<Response<ResponseBody<ResB>>, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().state.project() {
-            StateProj::Called { future } => {
-                let response = ready!(future.poll(cx))?;
-                Poll::Ready(Ok(
-                    response.map(|body| ResponseBody::inner(LimitedBody::unlimited(body)))
-                ))
+        Poll::Ready(match self.project().state.project() {
+            StateProj::Called { future, call } => {
+                let result = ready!(future.poll(cx));
+                match call.take() {
+                    Some(call) => call.settle(result),
+                    None => result.map(|response| response.map(ResponseBody::passing)),
+                }
             }
-            StateProj::Refused { answer } => {
-                Poll::Ready(Ok(answer.take().expect("polled after completion")))
-            }
-        }
+            StateProj::Refused { answer } => Ok(answer.take().expect("polled after completion")),
+        })
     }
 }

@@ -5,7 +5,11 @@
 //!
 //! | answer | status | body |
 //! |---|---|---|
-//! | [`plain_text`] (the default) | [`TooLarge::status`] | one sentence |
+//! | [`plain_text`] | [`TooLarge::status`] | one sentence |
+//! | [`problem_json`] | [`TooLarge::status`] | a problem (RFC 9457) |
+//! | [`problem_json_with_limit`] | [`TooLarge::status`] | a problem with a member `limit` |
+//! | [`grpc`] | 200, with `grpc-status: 8` (`RESOURCE_EXHAUSTED`) | none |
+//! | [`standard`] (the default) | as | `grpc` to gRPC and gRPC-Web, `plain_text` to others |
 //!
 //! No answer states a number: a limit is nobody's business until you decide that it is. Whatever the
 //! closure leaves out, the layer adds: `Content-Length`, an empty body for HEAD, and on HTTP/1
@@ -46,25 +50,19 @@
 //! # }
 //! ```
 
-use std::{
-    fmt,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-};
+use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use http::{
-    HeaderValue, Method, Request, Response, Uri, Version,
+    Extensions, HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, Version,
     header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE},
 };
-use http_body::{Body, Frame, SizeHint};
-use pin_project_lite::pin_project;
 
 use crate::{
-    body::LimitedBody,
-    error::{BoxError, Error, Subject, TooLarge},
-    hold::Held,
+    drain::Drain,
+    error::{Subject, TooLarge},
+    media,
+    response_body::ResponseBody,
 };
 
 /// The parts of a request's head that an answer may depend on.
@@ -80,12 +78,11 @@ pub struct RequestHead {
 }
 
 impl RequestHead {
-    pub(crate) fn of<B>(request: &Request<B>) -> Self {
-        let headers = request.headers();
+    pub(crate) fn new(method: &Method, uri: &Uri, version: Version, headers: &HeaderMap) -> Self {
         Self {
-            method: request.method().clone(),
-            uri: request.uri().clone(),
-            version: request.version(),
+            method: method.clone(),
+            uri: uri.clone(),
+            version,
             accept: headers.get(ACCEPT).cloned(),
             content_type: headers.get(CONTENT_TYPE).cloned(),
         }
@@ -122,6 +119,16 @@ impl RequestHead {
     }
 }
 
+/// What the layers answer with unless told otherwise: [`grpc`] to requests whose media type is
+/// gRPC's, [`plain_text`] to others.
+#[must_use]
+pub fn standard(error: &TooLarge, head: &RequestHead) -> Response<Bytes> {
+    match head.content_type() {
+        Some(content_type) if media::is_grpc(content_type) => grpc(error, head),
+        _ => plain_text(error, head),
+    }
+}
+
 /// One sentence of plain text, with the status that fits the error.
 ///
 /// # Examples
@@ -129,19 +136,103 @@ impl RequestHead {
 /// ```
 /// use tower_body_limit::{RequestSizeLimitLayer, respond};
 ///
-/// // What the layer does anyway.
+/// // Also to gRPC.
 /// let layer = RequestSizeLimitLayer::server(1024 * 1024).answer_with(respond::plain_text);
 /// ```
 #[must_use]
 pub fn plain_text(error: &TooLarge, _: &RequestHead) -> Response<Bytes> {
-    let text = match error.subject() {
-        Subject::Request => "The request body is too large.\n",
-        _ => "The response body is too large.\n",
+    let text = format!("{}\n", sentence(error));
+    with_plain_text(error.status(), text)
+}
+
+/// A problem in JSON (RFC 9457), with the status that fits the error.
+///
+/// # Examples
+///
+/// ```
+/// use tower_body_limit::{ResponseSizeLimitLayer, respond};
+///
+/// let layer = ResponseSizeLimitLayer::server(1024 * 1024).answer_with(respond::problem_json);
+/// ```
+#[must_use]
+pub fn problem_json(error: &TooLarge, _: &RequestHead) -> Response<Bytes> {
+    problem(error, "")
+}
+
+/// A problem in JSON (RFC 9457) that states the limit, as the member `limit` in bytes.
+///
+/// # Examples
+///
+/// ```
+/// use tower_body_limit::{RequestSizeLimitLayer, respond};
+///
+/// let layer =
+///     RequestSizeLimitLayer::server(1024 * 1024).answer_with(respond::problem_json_with_limit);
+/// ```
+#[must_use]
+pub fn problem_json_with_limit(error: &TooLarge, _: &RequestHead) -> Response<Bytes> {
+    problem(error, &format!(r#","limit":{}"#, error.limit()))
+}
+
+/// A gRPC status in the head and no body ("trailers-only"): `RESOURCE_EXHAUSTED`.
+///
+/// # Examples
+///
+/// ```
+/// use tower_body_limit::{RequestSizeLimitLayer, respond};
+///
+/// // Also to requests that do not look like gRPC.
+/// let layer = RequestSizeLimitLayer::server(4 * 1024 * 1024).answer_with(respond::grpc);
+/// ```
+#[must_use]
+pub fn grpc(error: &TooLarge, head: &RequestHead) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::new());
+    let headers = response.headers_mut();
+    let content_type = head
+        .content_type()
+        .filter(|content_type| media::is_grpc(content_type));
+    let content_type = content_type.cloned();
+    let default = || HeaderValue::from_static("application/grpc");
+    headers.insert(CONTENT_TYPE, content_type.unwrap_or_else(default));
+    headers.insert("grpc-status", HeaderValue::from_static("8"));
+    // Nothing in these sentences needs the percent-encoding of a grpc-message.
+    headers.insert("grpc-message", HeaderValue::from_static(sentence(error)));
+    response
+}
+
+fn sentence(error: &TooLarge) -> &'static str {
+    match error.subject() {
+        Subject::Request => "The request body is too large.",
+        Subject::Response => "The response body is too large.",
+        Subject::Record => "A record is too large.",
+        Subject::Body => "The body is too large.",
+    }
+}
+
+fn problem(error: &TooLarge, more: &str) -> Response<Bytes> {
+    let (status, detail) = (error.status(), sentence(error));
+    let title = match status {
+        // Its name in RFC 9110; the one in `http` is older.
+        StatusCode::PAYLOAD_TOO_LARGE => "Content Too Large",
+        _ => status.canonical_reason().unwrap_or_default(),
     };
-    let mut response = Response::new(Bytes::from_static(text.as_bytes()));
-    *response.status_mut() = error.status();
-    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(CONTENT_TYPE, plain);
+    let status_code = status.as_u16();
+    let text = format!(
+        r#"{{"type":"about:blank","title":"{title}","status":{status_code},"detail":"{detail}"{more}}}"#
+    );
+    with_type(status, "application/problem+json", text)
+}
+
+pub(crate) fn with_plain_text(status: StatusCode, text: String) -> Response<Bytes> {
+    with_type(status, "text/plain; charset=utf-8", text)
+}
+
+fn with_type(status: StatusCode, content_type: &'static str, text: String) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(text));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 
@@ -162,164 +253,52 @@ impl Answer {
         }))
     }
 
-    /// The whole answer, with what the closure may have left out.
-    pub(crate) fn make<B>(&self, error: TooLarge, head: &RequestHead) -> Response<ResponseBody<B>> {
+    /// The whole answer, with what the closure may have left out, sent while `drain` lasts.
+    pub(crate) fn make<B>(
+        &self,
+        error: TooLarge,
+        head: &RequestHead,
+        drain: Option<Drain>,
+    ) -> Response<ResponseBody<B>> {
         let (mut parts, text) = (self.0)(&error, head).into_parts();
-        parts.headers.insert(CONTENT_LENGTH, text.len().into());
+        match text.len() {
+            // A length of zero would end the answer, and with it the drain, at the head.
+            0 => parts.headers.remove(CONTENT_LENGTH),
+            len => parts.headers.insert(CONTENT_LENGTH, len.into()),
+        };
         parts.extensions.insert(error);
+        parts.extensions.insert(Refusal);
         let text = if head.method == Method::HEAD {
             Bytes::new()
         } else {
             text
         };
-        Response::from_parts(parts, ResponseBody::answer(text))
+        Response::from_parts(parts, ResponseBody::answer(text, drain))
+    }
+}
+
+/// Marks an answer of ours: other limits of ours neither replace it nor hold it back.
+#[derive(Clone)]
+pub(crate) struct Refusal;
+
+impl Refusal {
+    /// What an answer may have, in bytes, whatever the limit for responses. The mark stays when
+    /// something between two layers changes the body.
+    pub(crate) const LIMIT: u64 = 64 * 1024;
+
+    pub(crate) fn is_in(extensions: &Extensions) -> bool {
+        extensions.get::<Self>().is_some()
     }
 }
 
 impl Default for Answer {
     fn default() -> Self {
-        Self::new(plain_text)
+        Self::new(standard)
     }
 }
 
 impl fmt::Debug for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Answer")
-    }
-}
-
-pin_project! {
-    /// The body of every response of this crate's services: the inner service's, limited or not, or
-    /// an answer of ours in its place.
-    ///
-    /// # Errors
-    ///
-    /// As [`LimitedBody`](crate::LimitedBody).
-    #[derive(Debug)]
-    pub struct ResponseBody<B> {
-        #[pin]
-        state: State<B>,
-        // An error that waits for what came before it to be flushed.
-        failure: Option<Error>,
-        flush: bool,
-    }
-}
-
-pin_project! {
-    #[derive(Debug)]
-    #[project = StateProj]
-    enum State<B> {
-        Inner { #[pin] body: LimitedBody<B> },
-        Held { held: Held },
-        Answer { text: Bytes },
-    }
-}
-
-impl<B> ResponseBody<B> {
-    pub(crate) fn inner(body: LimitedBody<B>) -> Self {
-        Self {
-            state: State::Inner { body },
-            failure: None,
-            flush: false,
-        }
-    }
-
-    /// What was held, and then the failure that ended it.
-    pub(crate) fn held(held: Held, failure: Option<Error>) -> Self {
-        Self {
-            state: State::Held { held },
-            failure,
-            flush: false,
-        }
-    }
-
-    pub(crate) fn answer(text: Bytes) -> Self {
-        Self {
-            state: State::Answer { text },
-            failure: None,
-            flush: false,
-        }
-    }
-
-    /// Returns Pending once before an error, waking itself. A server then sends the head and what
-    /// passed, so the client sees a response that breaks off and not a connection that closes
-    /// without one, which it would take for a reason to repeat the request.
-    pub(crate) fn flush_before_error(self) -> Self {
-        Self {
-            flush: true,
-            ..self
-        }
-    }
-}
-
-impl<B: Default> Default for ResponseBody<B> {
-    fn default() -> Self {
-        Self::inner(LimitedBody::default())
-    }
-}
-
-impl<B> Body for ResponseBody<B>
-where
-    B: Body<Data = Bytes>,
-    B::Error: Into<BoxError>,
-{
-    type Data = Bytes;
-    type Error = Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let this = self.project();
-        let failure = match this.state.project() {
-            StateProj::Inner { body } => {
-                if let Some(failure) = this.failure.take() {
-                    return Poll::Ready(Some(Err(failure)));
-                }
-                match ready!(body.poll_frame(cx)) {
-                    Some(Err(failure)) => failure,
-                    frame => return Poll::Ready(frame),
-                }
-            }
-            StateProj::Held { held } => match (held.pop(), this.failure.take()) {
-                (Some(frame), failure) => {
-                    *this.failure = failure;
-                    return Poll::Ready(Some(Ok(frame)));
-                }
-                (None, Some(failure)) => failure,
-                (None, None) => return Poll::Ready(None),
-            },
-            StateProj::Answer { text } => {
-                let text = std::mem::take(text);
-                let frame = (!text.is_empty()).then(|| Ok(Frame::data(text)));
-                return Poll::Ready(frame);
-            }
-        };
-        if std::mem::take(this.flush) {
-            *this.failure = Some(failure);
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        Poll::Ready(Some(Err(failure)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.failure.is_none()
-            && match &self.state {
-                State::Inner { body } => body.is_end_stream(),
-                State::Held { held } => held.is_empty(),
-                State::Answer { text } => text.is_empty(),
-            }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        if self.failure.is_some() {
-            return SizeHint::new();
-        }
-        match &self.state {
-            State::Inner { body } => body.size_hint(),
-            State::Held { held } => held.size_hint(),
-            State::Answer { text } => SizeHint::with_exact(text.len() as u64),
-        }
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, Version, response::Parts};
-use http_body::{Body, SizeHint};
+use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -15,12 +15,15 @@ use tower_service::Service;
 use crate::{
     body::{Bound, LimitedBody},
     error::{BoxError, Error, Subject, TooLarge},
+    flush::Flush,
     hold::Held,
     length::{Declared, is_bodiless},
     media,
-    policy::Policy,
-    respond::{Answer, RequestHead, ResponseBody},
+    policy::{Limits, Policy, ResponseLimit, higher_of},
+    respond::{Answer, Refusal, RequestHead},
+    response_body::ResponseBody,
     turns::Turns,
+    watch::{BodyEnd, Callbacks},
 };
 
 /// Limits the bodies of responses, those that a server sends or those that a client receives.
@@ -80,10 +83,11 @@ pub struct ResponseSizeLimitLayer {
 #[derive(Clone, Debug)]
 struct Config {
     side: Side,
-    policy: Policy<Parts>,
-    answer: Answer,
+    limits: Limits<Parts>,
     label: Option<&'static str>,
+    answer: Answer,
     buffered: bool,
+    callbacks: Arc<Callbacks>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,17 +139,19 @@ impl ResponseSizeLimitLayer {
     fn new(side: Side, policy: Policy<Parts>) -> Self {
         let config = Config {
             side,
-            policy,
-            answer: Answer::default(),
+            limits: Limits::new(policy),
             label: None,
+            answer: Answer::default(),
             buffered: false,
+            callbacks: Arc::default(),
         };
         Self {
             config: Arc::new(config),
         }
     }
 
-    /// What a server answers with instead of [`plain_text`](crate::respond::plain_text).
+    /// What a server answers with instead of [`standard`](crate::respond::standard): see
+    /// [`respond`](crate::respond).
     #[must_use]
     pub fn answer_with<F, T>(mut self, answer: F) -> Self
     where
@@ -214,6 +220,43 @@ impl ResponseSizeLimitLayer {
         self
     }
 
+    /// Calls `f` for each response that is found to be too large.
+    ///
+    /// # Callbacks
+    ///
+    /// Runs in the task that reads the body, or that calls the service if the declared length
+    /// settled it. It does not run while the thread is panicking.
+    #[must_use]
+    pub fn on_breach<F>(mut self, f: F) -> Self
+    where
+        F: Fn(&TooLarge) + Send + Sync + 'static,
+    {
+        Arc::make_mut(&mut self.config_mut().callbacks).set_on_breach(f);
+        self
+    }
+
+    /// Calls `f` once for each response when its body has ended, has failed, or is dropped.
+    ///
+    /// # Callbacks
+    ///
+    /// Runs in the task that reads or drops the body. It does not run while the thread is panicking.
+    #[must_use]
+    pub fn on_end<F>(mut self, f: F) -> Self
+    where
+        F: Fn(&BodyEnd) + Send + Sync + 'static,
+    {
+        Arc::make_mut(&mut self.config_mut().callbacks).set_on_end(f);
+        self
+    }
+
+    /// How far a [`ResponseLimit`](crate::ResponseLimit) may raise the limit, `None` for as far as it
+    /// likes. Without this it can only lower it.
+    #[must_use]
+    pub fn override_ceiling(mut self, ceiling: impl Into<Option<u64>>) -> Self {
+        self.config_mut().limits.override_ceiling = Some(ceiling.into());
+        self
+    }
+
     /// A name for this limit, to be found in its errors.
     #[must_use]
     pub fn label(mut self, label: &'static str) -> Self {
@@ -275,13 +318,20 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<ReqB>) -> Self::Future {
-        let head = RequestHead::of(&request);
+    fn call(&mut self, mut request: Request<ReqB>) -> Self::Future {
+        let asked = request.extensions_mut().remove();
+        let head = RequestHead::new(
+            request.method(),
+            request.uri(),
+            request.version(),
+            request.headers(),
+        );
         let future = self.inner.call(request);
         ResponseFuture {
             state: State::Called { future },
             config: Arc::clone(&self.config),
             head,
+            asked,
         }
     }
 }
@@ -300,24 +350,77 @@ impl Config {
         }
     }
 
-    /// Whether a body has to be held because its breach could not be seen, or was asked to be.
-    fn holds(&self, head: &RequestHead, headers: &HeaderMap, hint: &SizeHint) -> bool {
-        if self.buffered {
-            return !media::is_streamed(headers);
+    /// What becomes of a response, by its head.
+    fn judge<B>(
+        &self,
+        response: Response<B>,
+        head: &RequestHead,
+        asked: Option<ResponseLimit>,
+    ) -> Verdict<B>
+    where
+        B: Body<Data = Bytes>,
+    {
+        let (mut parts, body) = response.into_parts();
+        let mut limit = self.limits.take_for(&mut parts, asked);
+        let is_refusal = Refusal::is_in(&parts.extensions);
+        if is_refusal {
+            limit = higher_of(limit, Some(Refusal::LIMIT));
         }
-        head.version() < Version::HTTP_11
-            && hint.exact().is_none()
-            && Declared::by_headers(headers) == Declared::Nothing
-            && !media::is_endless(headers)
+        let bound = self.bound(limit);
+        let watcher = self.callbacks.watcher();
+        if is_bodiless(head.method(), parts.status) {
+            let body = LimitedBody::bodiless(body, bound).watched_by(watcher);
+            return Verdict::Send(Response::from_parts(parts, ResponseBody::inner(body, None)));
+        }
+        let hint = body.size_hint();
+        let declared = Declared::by_message(&hint, &parts.headers);
+        if self.side != Side::Client {
+            if let Some(error) = bound.refuses(declared) {
+                drop(body);
+                self.callbacks.refused(&error, bound);
+                return Verdict::Send(self.answer.make(error, head, None));
+            }
+        }
+        let is_declared =
+            hint.exact().is_some() || Declared::by_headers(&parts.headers) != Declared::Nothing;
+        let flush = self.flush(head, is_declared);
+        let body = LimitedBody::bounded(body, bound, declared).watched_by(watcher);
+        if limit.is_some() && !is_refusal && self.holds(head, &parts.headers, is_declared) {
+            return Verdict::Hold { parts, body, flush };
+        }
+        Verdict::Send(Response::from_parts(
+            parts,
+            ResponseBody::inner(body, flush),
+        ))
     }
 
-    fn pass<B>(&self, head: &RequestHead, body: ResponseBody<B>) -> ResponseBody<B> {
-        // To HTTP/1.0 the flushed part would look like the whole.
-        if self.side == Side::Client || head.version() < Version::HTTP_11 {
-            return body;
-        }
-        body.flush_before_error()
+    /// Whether a body has to be held because its breach could not be seen, or was asked to be.
+    fn holds(&self, head: &RequestHead, headers: &HeaderMap, is_declared: bool) -> bool {
+        let breach_is_unseen =
+            head.version() < Version::HTTP_11 && !is_declared && !media::is_endless(headers);
+        let asked_for = self.buffered && !media::is_streamed(headers);
+        self.side != Side::Client && (breach_is_unseen || asked_for)
     }
+
+    /// How the client is made to see that a response breaks off.
+    fn flush(&self, head: &RequestHead, is_declared: bool) -> Option<Flush> {
+        match head.version() {
+            _ if self.side == Side::Client => None,
+            version if version >= Version::HTTP_2 => Some(Flush::ByWaiting),
+            version if version >= Version::HTTP_11 || is_declared => Some(Flush::ByYielding),
+            // Without a length, what was flushed would look like the whole.
+            _ => None,
+        }
+    }
+}
+
+enum Verdict<B> {
+    Send(Response<ResponseBody<B>>),
+    Hold {
+        parts: Parts,
+        body: LimitedBody<B>,
+        flush: Option<Flush>,
+    },
 }
 
 pin_project! {
@@ -328,6 +431,8 @@ pin_project! {
         state: State<F, B>,
         config: Arc<Config>,
         head: RequestHead,
+        // The override that came with the request.
+        asked: Option<ResponseLimit>,
     }
 }
 
@@ -336,7 +441,13 @@ pin_project! {
     #[project = StateProj]
     enum State<F, B> {
         Called { #[pin] future: F },
-        Holding { parts: Option<Parts>, #[pin] body: LimitedBody<B>, held: Held },
+        Holding {
+            parts: Option<Parts>,
+            #[pin]
+            body: LimitedBody<B>,
+            held: Held,
+            flush: Option<Flush>,
+        },
     }
 }
 
@@ -354,55 +465,57 @@ where
         loop {
             match this.state.as_mut().project() {
                 StateProj::Called { future } => {
-                    let (parts, body) = ready!(future.poll(cx))?.into_parts();
-                    let bound = config.bound(config.policy.limit_for(&parts));
-                    if is_bodiless(head.method(), parts.status) {
-                        let body = ResponseBody::inner(LimitedBody::bodiless(body, bound));
-                        return Poll::Ready(Ok(Response::from_parts(
-                            parts,
-                            config.pass(head, body),
-                        )));
+                    let response = ready!(future.poll(cx))?;
+                    match config.judge(response, head, *this.asked) {
+                        Verdict::Send(response) => return Poll::Ready(Ok(response)),
+                        Verdict::Hold { parts, body, flush } => {
+                            let (parts, held) = (Some(parts), Held::default());
+                            this.state.set(State::Holding {
+                                parts,
+                                body,
+                                held,
+                                flush,
+                            });
+                        }
                     }
-                    let hint = body.size_hint();
-                    let declared = Declared::by_message(&hint, &parts.headers);
-                    let on_server = config.side != Side::Client;
-                    if let Some(error) = bound.refuses(declared).filter(|_| on_server) {
-                        drop(body);
-                        return Poll::Ready(Ok(config.answer.make(error, head)));
-                    }
-                    let holds = on_server
-                        && bound.limit.is_some()
-                        && config.holds(head, &parts.headers, &hint);
-                    let body = LimitedBody::bounded(body, bound, declared);
-                    if !holds {
-                        let body = config.pass(head, ResponseBody::inner(body));
-                        return Poll::Ready(Ok(Response::from_parts(parts, body)));
-                    }
-                    let (parts, held) = (Some(parts), Held::default());
-                    this.state.set(State::Holding { parts, body, held });
                 }
                 StateProj::Holding {
                     parts,
-                    mut body,
+                    body,
                     held,
+                    flush,
                 } => {
-                    let mut turns = Turns::default();
-                    let failure = loop {
-                        ready!(turns.poll(cx));
-                        match ready!(body.as_mut().poll_frame(cx)) {
-                            Some(Ok(frame)) => held.push(frame),
-                            Some(Err(Error::TooLarge(error))) => {
-                                return Poll::Ready(Ok(config.answer.make(error, head)));
-                            }
-                            Some(Err(failure)) => break Some(failure),
-                            None => break None,
+                    let failure = match ready!(hold(body, held, cx)) {
+                        Err(Error::TooLarge(error)) => {
+                            return Poll::Ready(Ok(config.answer.make(error, head, None)));
                         }
+                        result => result.err(),
                     };
                     let parts = parts.take().expect("polled after completion");
-                    let body = config.pass(head, ResponseBody::held(mem::take(held), failure));
+                    let body = ResponseBody::held(mem::take(held), failure, *flush);
                     return Poll::Ready(Ok(Response::from_parts(parts, body)));
                 }
             }
+        }
+    }
+}
+
+/// Reads a body to its end.
+fn hold<B>(
+    mut body: Pin<&mut LimitedBody<B>>,
+    held: &mut Held,
+    cx: &mut Context<'_>,
+) -> Poll<Result<(), Error>>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let mut turns = Turns::default();
+    loop {
+        ready!(turns.poll(cx));
+        match ready!(body.as_mut().poll_frame(cx)?) {
+            Some(frame) => held.push(frame),
+            None => return Poll::Ready(Ok(())),
         }
     }
 }

@@ -5,11 +5,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{
-    HeaderMap, HeaderName, Request, Response,
-    header::{ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, ETAG},
-    response::Parts,
-};
+use http::{Request, Response, header::CONTENT_ENCODING, response::Parts};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
@@ -17,7 +13,7 @@ use tower_service::Service;
 
 use crate::{
     error::{BoxError, Error},
-    length::{Declared, is_bodiless},
+    length::{Declared, forget_the_whole, is_bodiless},
     media,
     policy::Policy,
 };
@@ -193,19 +189,6 @@ where
         let body = TruncatedBody::new(body, limit);
         parts.extensions.insert(body.handle());
         Poll::Ready(Ok(Response::from_parts(parts, body)))
-    }
-}
-
-/// Removes the headers that would be wrong for a part of the body.
-pub(crate) fn forget_the_whole(headers: &mut HeaderMap) {
-    const DIGESTS: [HeaderName; 4] = [
-        HeaderName::from_static("content-digest"),
-        HeaderName::from_static("repr-digest"),
-        HeaderName::from_static("digest"),
-        HeaderName::from_static("content-md5"),
-    ];
-    for name in [CONTENT_LENGTH, ETAG, ACCEPT_RANGES].iter().chain(&DIGESTS) {
-        headers.remove(name);
     }
 }
 

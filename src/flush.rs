@@ -1,0 +1,73 @@
+use std::{
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use crate::{
+    error::Error,
+    task::{SyncTask, sleep},
+};
+
+/// How long the connection task of HTTP/2 is given to send what is queued for a stream. A reset of the
+/// stream drops what is left in the queue.
+const SENDING: Duration = Duration::from_millis(10);
+
+/// What makes a server send the head and what passed before an error of the body comes.
+///
+/// Without it the client may see a connection that closes with no response at all, which it takes for
+/// a reason to repeat the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flush {
+    /// The connection polls the body, and flushes when that is Pending once.
+    ByYielding,
+    /// Another task polls the body. Where there are no timers, this is as `ByYielding`.
+    ByWaiting,
+}
+
+/// An error on its way out of a body.
+#[derive(Debug, Default)]
+pub(crate) struct Failure {
+    error: Option<Error>,
+    flush: Option<Flush>,
+    wait: Option<SyncTask>,
+}
+
+impl Failure {
+    pub(crate) fn new(error: Option<Error>, flush: Option<Flush>) -> Self {
+        Self {
+            error,
+            flush,
+            wait: None,
+        }
+    }
+
+    pub(crate) fn set(&mut self, error: Error) {
+        self.error = Some(error);
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.error.is_some()
+    }
+
+    /// The error, if there is one, once what came before it has had the time to be sent.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Error>> {
+        if self.error.is_none() {
+            return Poll::Ready(None);
+        }
+        if let Some(flush) = self.flush.take() {
+            let timer = (flush == Flush::ByWaiting)
+                .then(|| sleep(SENDING))
+                .flatten();
+            self.wait = timer.map(SyncTask::new);
+            if self.wait.is_none() {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+        if let Some(wait) = &mut self.wait {
+            ready!(wait.poll(cx));
+            self.wait = None;
+        }
+        Poll::Ready(self.error.take())
+    }
+}

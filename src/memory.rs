@@ -1,0 +1,119 @@
+use std::{
+    fmt, mem,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+};
+
+use http_body::Body;
+
+use crate::{
+    error::TooLarge,
+    watch::{BodyEnd, Callbacks, Watch, is_complete},
+};
+
+/// What a service knows of a request that it let pass: shared with the request's body, which may be
+/// anywhere by the time it breaches.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    breach: OnceLock<TooLarge>,
+    callbacks: Arc<Callbacks>,
+}
+
+impl Memory {
+    pub(crate) fn new(callbacks: &Arc<Callbacks>) -> Self {
+        Self {
+            breach: OnceLock::new(),
+            callbacks: Arc::clone(callbacks),
+        }
+    }
+
+    pub(crate) fn breach(&self) -> Option<&TooLarge> {
+        self.breach.get()
+    }
+}
+
+impl<B: Body> Watch<B> for Memory {
+    fn breached(&self, error: &TooLarge, _: Pin<&mut Option<B>>) {
+        let _ = self.breach.set(error.clone());
+        self.callbacks.breach(error);
+    }
+
+    fn ended(&self, end: BodyEnd) {
+        self.callbacks.end(&end);
+    }
+
+    fn is_complete(&self, inner: &B) -> bool {
+        is_complete(inner)
+    }
+}
+
+/// A [`Memory`] that keeps what is left of the request, too, so that it can be drained.
+pub(crate) struct Remainder<B> {
+    memory: Memory,
+    rest: Mutex<Rest<B>>,
+}
+
+enum Rest<B> {
+    Wanted,
+    Kept(B),
+    Unwanted,
+}
+
+impl<B> Remainder<B> {
+    pub(crate) fn new(callbacks: &Arc<Callbacks>, wanted: bool) -> Self {
+        let rest = if wanted { Rest::Wanted } else { Rest::Unwanted };
+        Self {
+            memory: Memory::new(callbacks),
+            rest: Mutex::new(rest),
+        }
+    }
+
+    pub(crate) fn breach(&self) -> Option<&TooLarge> {
+        self.memory.breach()
+    }
+
+    /// What is left of the request. From now on a breach drops it.
+    pub(crate) fn take(&self) -> Option<B> {
+        match mem::replace(&mut *self.lock(), Rest::Unwanted) {
+            Rest::Kept(rest) => Some(rest),
+            Rest::Wanted | Rest::Unwanted => None,
+        }
+    }
+
+    // Nothing that can panic happens under this lock.
+    fn lock(&self) -> MutexGuard<'_, Rest<B>> {
+        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep(&self, rest: &mut Option<B>) {
+        let mut kept = self.lock();
+        if matches!(*kept, Rest::Wanted) {
+            if let Some(rest) = rest.take() {
+                *kept = Rest::Kept(rest);
+            }
+        }
+    }
+}
+
+impl<B: Body + Send + Unpin> Watch<B> for Remainder<B> {
+    fn breached(&self, error: &TooLarge, mut rest: Pin<&mut Option<B>>) {
+        self.keep(&mut rest);
+        self.memory.breached(error, rest);
+    }
+
+    fn ended(&self, end: BodyEnd) {
+        self.memory.callbacks.end(&end);
+    }
+
+    fn is_complete(&self, inner: &B) -> bool {
+        is_complete(inner)
+    }
+}
+
+impl<B> fmt::Debug for Remainder<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remainder")
+            .field("memory", &self.memory)
+            .finish_non_exhaustive()
+    }
+}
