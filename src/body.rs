@@ -230,20 +230,18 @@ impl<B> LimitedBody<B> {
 
     /// Gives the wrapped body up and says why.
     #[cold]
-    fn breach(mut self: Pin<&mut Self>, limit: u64, read: u64) -> Error
+    fn breach(mut self: Pin<&mut Self>, limit: u64, read: Option<u64>) -> Error
     where
         B: Body,
     {
         let this = self.as_mut().project();
-        let ended = this
-            .inner
-            .as_ref()
-            .get_ref()
-            .as_ref()
-            .is_some_and(B::is_end_stream);
+        let inner = this.inner.as_ref().get_ref().as_ref();
+        let read_is_total =
+            read.is_some_and(|read| read > 0) && inner.is_some_and(B::is_end_stream);
+        let read = read.unwrap_or(u64::MAX);
         let error = this
             .bound
-            .breached(limit, *this.declared, read, read > 0 && ended);
+            .breached(limit, *this.declared, read, read_is_total);
         if let Watcher(Some(watcher)) = this.watcher {
             watcher.breached(&error, this.inner);
         }
@@ -318,18 +316,18 @@ where
             *this.outlook = Outlook::of(*this.bound, *this.declared);
         }
         if let (Outlook::Doomed, Some(limit)) = (*this.outlook, this.bound.limit) {
-            return Poll::Ready(Some(Err(self.breach(limit, 0))));
+            return Poll::Ready(Some(Err(self.breach(limit, Some(0)))));
         }
         match ready!(inner.poll_frame(cx)) {
             Some(Ok(frame)) => {
                 if let Some(data) = frame.data_ref() {
+                    // None is more than any limit.
                     let read = this.read.checked_add(data.remaining() as u64);
-                    let (read, countable) = (read.unwrap_or(u64::MAX), read.is_some());
                     match this.bound.limit {
-                        Some(limit) if (read > limit || !countable) && !is_discarding() => {
+                        Some(limit) if read.is_none_or(|read| read > limit) && !is_discarding() => {
                             return Poll::Ready(Some(Err(self.breach(limit, read))));
                         }
-                        _ => *this.read = read,
+                        _ => *this.read = read.unwrap_or(u64::MAX),
                     }
                 }
                 Poll::Ready(Some(Ok(frame)))

@@ -20,6 +20,9 @@ use crate::{
 /// The most that is reserved on the word of the peer. Beyond it a buffer grows by what has come.
 const RESERVE: u64 = 64 * 1024;
 
+/// What stands for bytes that are not UTF-8.
+const REPLACEMENT: &str = "\u{FFFD}";
+
 /// Limits for bodies in hand, without a layer.
 ///
 /// # Examples
@@ -169,18 +172,19 @@ impl Prefix {
         }
         let room = usize::try_from(self.limit).unwrap_or(usize::MAX);
         let mut text = String::new();
-        for chunk in self.data.utf8_chunks() {
+        let mut chunks = self.data.utf8_chunks().peekable();
+        while let Some(chunk) = chunks.next() {
             let valid = chunk.valid();
             let fits = floor_char_boundary(valid, room - text.len());
             text.push_str(&valid[..fits]);
-            let cut = self.end != Truncation::Complete && is_start_of_char(chunk.invalid());
-            if fits < valid.len() || chunk.invalid().is_empty() || cut {
+            let cut = self.end != Truncation::Complete
+                && chunks.peek().is_none()
+                && is_start_of_char(chunk.invalid());
+            let replaced = !chunk.invalid().is_empty() && !cut;
+            if fits < valid.len() || !replaced || room - text.len() < REPLACEMENT.len() {
                 break;
             }
-            if room - text.len() < char::REPLACEMENT_CHARACTER.len_utf8() {
-                break;
-            }
-            text.push(char::REPLACEMENT_CHARACTER);
+            text.push_str(REPLACEMENT);
         }
         Cow::Owned(text)
     }
@@ -272,6 +276,14 @@ where
     }
 }
 
+/// A buffer that is no larger than twice its data.
+fn shrunk(data: BytesMut) -> Bytes {
+    if data.len() < data.capacity() / 2 {
+        return Bytes::copy_from_slice(&data);
+    }
+    data.freeze()
+}
+
 pin_project! {
     /// The future of [`BodyLimitExt::collect_prefix`].
     #[derive(Debug)]
@@ -298,6 +310,9 @@ where
             let error = match ready!(this.body.as_mut().poll_frame(cx)) {
                 Some(Ok(frame)) => {
                     if let Some(data) = frame.data_ref() {
+                        if this.data.is_empty() {
+                            this.data.reserve((*this.limit).min(RESERVE) as usize);
+                        }
                         this.data.extend_from_slice(data);
                     }
                     continue;
@@ -306,7 +321,7 @@ where
                 None => None,
             };
             return Poll::Ready(Prefix {
-                data: std::mem::take(this.data).freeze(),
+                data: shrunk(std::mem::take(this.data)),
                 limit: *this.limit,
                 end: this.body.handle().get().unwrap_or(Truncation::Unknown),
                 error,

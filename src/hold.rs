@@ -34,11 +34,14 @@ impl Held {
             self.close_tail();
             return self.blocks.push_back(data);
         }
-        if data.len() > self.tail.capacity() - self.tail.len() {
+        let room = self.tail.capacity() - self.tail.len();
+        let (fits, more) = data.split_at(room.min(data.len()));
+        self.tail.extend_from_slice(fits);
+        if !more.is_empty() {
             self.close_tail();
             self.tail.reserve(BLOCK);
+            self.tail.extend_from_slice(more);
         }
-        self.tail.extend_from_slice(&data);
     }
 
     fn close_tail(&mut self) {

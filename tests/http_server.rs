@@ -444,15 +444,20 @@ async fn a_request_that_declares_too_much_is_refused_with_a_whole_413() {
     let (server, mut reads) = receiving(10).await;
     // Those that wait for the answer, and those that have written everything by then.
     for version in ["HTTP/1.0", "HTTP/1.1"] {
-        for (length, body) in [(11, "x".repeat(11)), (64 * MIB, String::new())] {
+        for (length, body, close) in [
+            (11, "x".repeat(11), None),
+            (64 * MIB, String::new(), Some("close")),
+        ] {
             let case = format!("{version}, {length}");
             let mut raw = Raw::connect(&server).await;
             let head = format!("POST / {version}\r\nhost: test\r\ncontent-length: {length}\r\n");
             raw.send(format!("{head}\r\n{body}")).await;
             let seen = raw.receive(&Method::POST).await.expect(&case);
             assert_answer(&seen, 413, REQUEST_TEXT, &case);
-            assert_eq!(seen.header(CONNECTION), Some("close"), "{case}");
-            assert_eq!(raw.rest().await, b"", "{case}");
+            assert_eq!(seen.header(CONNECTION), close, "{case}");
+            if close.is_some() {
+                assert_eq!(raw.rest().await, b"", "{case}");
+            }
         }
     }
     for (name, client) in clients() {
@@ -460,8 +465,7 @@ async fn a_request_that_declares_too_much_is_refused_with_a_whole_413() {
         let (seen, error) = Seen::of(response.expect(name)).await;
         assert!(error.is_none(), "{name}");
         assert_answer(&seen, 413, REQUEST_TEXT, name);
-        let close = (!name.ends_with("HTTP/2")).then_some("close");
-        assert_eq!(seen.header(CONNECTION), close, "{name}");
+        assert_eq!(seen.header(CONNECTION), None, "{name}");
     }
     assert!(reads.try_recv().is_err(), "the handler was called");
 }
@@ -471,7 +475,8 @@ async fn a_refusal_does_not_both_close_and_keep_alive() {
     let (server, _reads) = receiving(10).await;
     for version in ["HTTP/1.0", "HTTP/1.1"] {
         let head = format!("POST / {version}\r\nhost: test\r\nconnection: keep-alive\r\n");
-        let request = head + "content-length: 11\r\n\r\nxxxxxxxxxxx";
+        // More than would be drained.
+        let request = head + "content-length: 99999999\r\n\r\n";
         let seen = exchange(&server, &Method::POST, &request).await.unwrap();
         assert_eq!(seen.status, 413, "{version}");
         assert_eq!(seen.header(CONNECTION), Some("close"), "{version}");

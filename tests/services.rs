@@ -8,9 +8,11 @@ use std::{
     io,
     sync::{Arc, Mutex},
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version,
     header::{ACCEPT, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, SET_COOKIE},
@@ -148,7 +150,7 @@ async fn check_request(request: Request<Script>, declared: Option<u64>, len: usi
     let (answer, handler) = serve(&RequestSizeLimitLayer::server(10), request).await;
     if declared.is_some_and(|declared| declared > 10) {
         assert!(handler.got().is_none(), "{case}");
-        return check_refusal(&answer, 413, declared, &log);
+        return check_refusal(answer, 413, declared, &log);
     }
     assert_eq!(answer.status(), 200, "{case}");
     check_count(&handler.drive(), Subject::Request, declared, len, &case);
@@ -156,11 +158,13 @@ async fn check_request(request: Request<Script>, declared: Option<u64>, len: usi
 
 /// An answer on the word of the message: its body was not touched.
 #[track_caller]
-fn check_refusal<B>(answer: &Response<B>, status: u16, declared: Option<u64>, log: &Log) {
+fn check_refusal<B>(answer: Response<B>, status: u16, declared: Option<u64>, log: &Log) {
     assert_eq!(answer.status(), status);
-    assert_eq!((log.polls(), log.dropped()), (0, true));
     let error = answer.extensions().get::<TooLarge>().unwrap();
     assert_eq!((error.declared(), error.read()), (declared, 0));
+    // What a request has left may be kept until the answer is over, to be drained.
+    drop(answer);
+    assert_eq!((log.polls(), log.dropped()), (0, true));
 }
 
 /// A body of `len` bytes that nothing declared to be over the limit of 10.
@@ -285,23 +289,28 @@ fn assert_same_head(expected: &http::request::Parts, found: &http::request::Part
 
 #[tokio::test]
 async fn a_refusal_is_a_whole_answer() {
-    for (version, closes) in [
-        (Version::HTTP_10, true),
-        (Version::HTTP_11, true),
-        (Version::HTTP_2, false),
-        (Version::HTTP_3, false),
+    let draining = RequestSizeLimitLayer::server(10);
+    let closing = draining.clone().no_drain();
+    for version in [
+        Version::HTTP_10,
+        Version::HTTP_11,
+        Version::HTTP_2,
+        Version::HTTP_3,
     ] {
-        for method in [Method::POST, Method::HEAD] {
+        let is_http_1 = version < Version::HTTP_2;
+        // The answer to HEAD has no body to drain behind.
+        for (layer, method, closes) in [
+            (&draining, Method::POST, false),
+            (&draining, Method::HEAD, is_http_1),
+            (&closing, Method::POST, is_http_1),
+        ] {
             let mut request = post([data(11)], Hint::Declared);
             *request.version_mut() = version;
             *request.method_mut() = method.clone();
-            let (answer, _) = serve(&RequestSizeLimitLayer::server(10), request).await;
+            let (answer, _) = serve(layer, request).await;
             let close = closes.then(|| HeaderValue::from_static("close"));
-            assert_eq!(
-                answer.headers().get(CONNECTION),
-                close.as_ref(),
-                "{version:?}"
-            );
+            let case = format!("{version:?}, {method}");
+            assert_eq!(answer.headers().get(CONNECTION), close.as_ref(), "{case}");
             check_answer(answer, 413, &method, "The request body is too large.\n").await;
         }
     }
@@ -325,7 +334,8 @@ async fn check_answer<B>(
         .filter(|&name| name != CONNECTION)
         .count();
     assert_eq!(others, 2, "{:?}", answer.headers());
-    assert_eq!(answer.extensions().len(), 1);
+    // The error, and the mark of an answer of ours.
+    assert_eq!(answer.extensions().len(), 2);
     let error = answer.extensions().get::<TooLarge>().unwrap();
     assert_eq!((error.limit(), error.status().as_u16()), (10, status));
 
@@ -533,7 +543,8 @@ async fn check_server_response(response: Response<Script>, declared: Option<u64>
     let (head, log) = (response.headers().clone(), response.body().log());
     let response = receive(&server(), get(), response).await;
     if declared.is_some_and(|declared| declared > 10) {
-        return check_refusal(&response, 500, declared, &log);
+        assert!(log.dropped());
+        return check_refusal(response, 500, declared, &log);
     }
     assert_eq!(response.headers(), &head, "{case}");
     let drive = Drive::to_end(response.into_body());
@@ -739,7 +750,8 @@ async fn a_server_lets_what_passed_be_flushed_before_the_error() {
     let (http_10, http_11, http_2) = (Version::HTTP_10, Version::HTTP_11, Version::HTTP_2);
     let table = [
         (server(), http_11, over(), "4 pending breach end"),
-        (server(), http_2, over(), "4 pending breach end"),
+        // The drive has no timers that could go off.
+        (server(), http_2, over(), "4 stall"),
         (server().gateway(), http_11, over(), "4 pending breach end"),
         (server(), http_11, failing(), "4 pending failure end"),
         (server(), http_11, vec![data(11)], "pending breach end"),
@@ -749,9 +761,9 @@ async fn a_server_lets_what_passed_be_flushed_before_the_error() {
             vec![data(4), Pending, data(20)],
             "4 pending pending breach end",
         ),
-        // HTTP/1.0 would take the flushed part for the whole.
-        (server(), http_10, over(), "4 breach end"),
-        (server(), http_10, failing(), "4 failure end"),
+        // The length in the header shows the break to HTTP/1.0, too.
+        (server(), http_10, over(), "4 pending breach end"),
+        (server(), http_10, failing(), "4 pending failure end"),
         (client(), http_11, over(), "4 breach end"),
         (client(), http_2, over(), "4 breach end"),
         (client(), http_11, failing(), "4 failure end"),
@@ -765,6 +777,48 @@ async fn a_server_lets_what_passed_be_flushed_before_the_error() {
         let drive = Drive::to_end(response.into_body());
         assert_eq!(drive.outline(), outline, "{layer:?}, {version:?}");
     }
+}
+
+#[tokio::test]
+async fn to_http_1_0_nothing_is_flushed_where_the_break_would_look_like_the_end() {
+    for steps in [vec![data(4), data(20)], vec![data(4), Fail]] {
+        let mut response = sends(steps, Hint::Undeclared);
+        let stream = HeaderValue::from_static("text/event-stream");
+        response.headers_mut().insert(CONTENT_TYPE, stream);
+        let response = receive(&server(), get_by(Version::HTTP_10), response).await;
+        let outline = Drive::to_end(response.into_body()).outline();
+        assert!(!outline.contains("pending"), "{outline}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn http_2_is_given_time_to_send_what_passed_before_the_error() {
+    let response = sends([data(4), data(20)], Hint::Undeclared);
+    let response = receive(&server(), get_by(Version::HTTP_2), response).await;
+    let start = tokio::time::Instant::now();
+    let mut body = response.into_body();
+    assert_eq!(
+        body.frame()
+            .await
+            .unwrap()
+            .unwrap()
+            .into_data()
+            .unwrap()
+            .len(),
+        4
+    );
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert!(TooLarge::find(&body.frame().await.unwrap().unwrap_err()).is_some());
+    assert!(start.elapsed() > Duration::ZERO);
+    assert!(body.frame().await.is_none());
+}
+
+#[test]
+fn without_timers_http_2_is_treated_as_http_1_1() {
+    let response = sends([data(4), data(20)], Hint::Undeclared);
+    let response = receive(&server(), get_by(Version::HTTP_2), response).now_or_never();
+    let drive = Drive::to_end(response.unwrap().into_body());
+    assert_eq!(drive.outline(), "4 pending breach end");
 }
 
 #[tokio::test]

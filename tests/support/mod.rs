@@ -134,7 +134,8 @@ impl Body for Script {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         assert!(!self.over, "polled after its end");
-        self.log.0.polls.fetch_add(1, Ordering::SeqCst);
+        let polls = self.log.0.polls.fetch_add(1, Ordering::SeqCst);
+        assert!(polls < 1_000_000, "polled without an end");
         let step = self.steps.pop_front().or_else(|| self.refrain.clone());
         Poll::Ready(match step {
             Some(Step::Data(data)) => Some(Ok(Frame::data(data))),
