@@ -15,9 +15,10 @@ use crate::{
     body::{Bound, LimitedBody},
     error::{BoxError, Error, Subject, TooLarge},
     length::Declared,
+    macros::{inner_service_accessors, limit_settings},
     memory::Memory,
     policy::{Limits, Policy},
-    watch::{BodyEnd, Callbacks, Watcher},
+    watch::{Callbacks, Watcher},
 };
 
 /// Limits the bodies of requests that a client sends.
@@ -73,53 +74,7 @@ impl ClientRequestSizeLimitLayer {
         }
     }
 
-    /// Calls `f` for each request that is found to be too large.
-    ///
-    /// # Callbacks
-    ///
-    /// Runs in the task that reads the body, or that calls the service if the declared length
-    /// settled it. It does not run while the thread is panicking.
-    #[must_use]
-    pub fn on_breach<F>(mut self, f: F) -> Self
-    where
-        F: Fn(&TooLarge) + Send + Sync + 'static,
-    {
-        Arc::make_mut(&mut self.config_mut().callbacks).set_on_breach(f);
-        self
-    }
-
-    /// Calls `f` once for each request when its body has ended, has failed, or is dropped.
-    ///
-    /// # Callbacks
-    ///
-    /// Runs in the task that reads or drops the body. It does not run while the thread is panicking.
-    #[must_use]
-    pub fn on_end<F>(mut self, f: F) -> Self
-    where
-        F: Fn(&BodyEnd) + Send + Sync + 'static,
-    {
-        Arc::make_mut(&mut self.config_mut().callbacks).set_on_end(f);
-        self
-    }
-
-    /// How far a [`RequestLimit`](crate::RequestLimit) may raise the limit, `None` for as far as it
-    /// likes. Without this it can only lower it.
-    #[must_use]
-    pub fn override_ceiling(mut self, ceiling: impl Into<Option<u64>>) -> Self {
-        self.config_mut().limits.override_ceiling = Some(ceiling.into());
-        self
-    }
-
-    /// A name for this limit, to be found in its errors.
-    #[must_use]
-    pub fn label(mut self, label: &'static str) -> Self {
-        self.config_mut().label = Some(label);
-        self
-    }
-
-    fn config_mut(&mut self) -> &mut Config {
-        Arc::make_mut(&mut self.config)
-    }
+    limit_settings!("request", "RequestLimit");
 }
 
 impl<S> Layer<S> for ClientRequestSizeLimitLayer {
@@ -141,20 +96,7 @@ pub struct ClientRequestSizeLimit<S> {
 }
 
 impl<S> ClientRequestSizeLimit<S> {
-    /// The inner service.
-    pub fn get_ref(&self) -> &S {
-        &self.inner
-    }
-
-    /// The inner service.
-    pub fn get_mut(&mut self) -> &mut S {
-        &mut self.inner
-    }
-
-    /// Gives the inner service back.
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
+    inner_service_accessors!();
 }
 
 impl<S, B> Service<Request<B>> for ClientRequestSizeLimit<S>

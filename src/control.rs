@@ -14,6 +14,7 @@ use tower_service::Service;
 
 use crate::{
     error::BoxError,
+    macros::inner_service_accessors,
     policy::{Policy, lower_of},
     respond,
     response_body::ResponseBody,
@@ -241,6 +242,8 @@ pub struct SetRequestLimit<S> {
 }
 
 impl<S> SetRequestLimit<S> {
+    inner_service_accessors!();
+
     fn set(&self, parts: &Parts) -> Result<(), SetLimitError> {
         let control = parts.extensions.get::<LimitControl>();
         control

@@ -11,6 +11,7 @@ mod error;
 mod flush;
 mod hold;
 mod length;
+mod macros;
 mod media;
 mod memory;
 mod policy;

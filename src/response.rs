@@ -18,12 +18,13 @@ use crate::{
     flush::Flush,
     hold::Held,
     length::{Declared, is_bodiless},
+    macros::{inner_service_accessors, limit_settings},
     media,
     policy::{Limits, Policy, ResponseLimit, higher_of},
     respond::{Answer, Refusal, RequestHead},
     response_body::ResponseBody,
     turns::Turns,
-    watch::{BodyEnd, Callbacks},
+    watch::Callbacks,
 };
 
 /// Limits the bodies of responses, those that a server sends or those that a client receives.
@@ -220,53 +221,7 @@ impl ResponseSizeLimitLayer {
         self
     }
 
-    /// Calls `f` for each response that is found to be too large.
-    ///
-    /// # Callbacks
-    ///
-    /// Runs in the task that reads the body, or that calls the service if the declared length
-    /// settled it. It does not run while the thread is panicking.
-    #[must_use]
-    pub fn on_breach<F>(mut self, f: F) -> Self
-    where
-        F: Fn(&TooLarge) + Send + Sync + 'static,
-    {
-        Arc::make_mut(&mut self.config_mut().callbacks).set_on_breach(f);
-        self
-    }
-
-    /// Calls `f` once for each response when its body has ended, has failed, or is dropped.
-    ///
-    /// # Callbacks
-    ///
-    /// Runs in the task that reads or drops the body. It does not run while the thread is panicking.
-    #[must_use]
-    pub fn on_end<F>(mut self, f: F) -> Self
-    where
-        F: Fn(&BodyEnd) + Send + Sync + 'static,
-    {
-        Arc::make_mut(&mut self.config_mut().callbacks).set_on_end(f);
-        self
-    }
-
-    /// How far a [`ResponseLimit`](crate::ResponseLimit) may raise the limit, `None` for as far as it
-    /// likes. Without this it can only lower it.
-    #[must_use]
-    pub fn override_ceiling(mut self, ceiling: impl Into<Option<u64>>) -> Self {
-        self.config_mut().limits.override_ceiling = Some(ceiling.into());
-        self
-    }
-
-    /// A name for this limit, to be found in its errors.
-    #[must_use]
-    pub fn label(mut self, label: &'static str) -> Self {
-        self.config_mut().label = Some(label);
-        self
-    }
-
-    fn config_mut(&mut self) -> &mut Config {
-        Arc::make_mut(&mut self.config)
-    }
+    limit_settings!("response", "ResponseLimit");
 }
 
 impl<S> Layer<S> for ResponseSizeLimitLayer {
@@ -288,20 +243,7 @@ pub struct ResponseSizeLimit<S> {
 }
 
 impl<S> ResponseSizeLimit<S> {
-    /// The inner service.
-    pub fn get_ref(&self) -> &S {
-        &self.inner
-    }
-
-    /// The inner service.
-    pub fn get_mut(&mut self) -> &mut S {
-        &mut self.inner
-    }
-
-    /// Gives the inner service back.
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
+    inner_service_accessors!();
 }
 
 impl<S, ReqB, ResB> Service<Request<ReqB>> for ResponseSizeLimit<S>

@@ -14,6 +14,7 @@ use tower_service::Service;
 use crate::{
     error::{BoxError, Error},
     length::{Declared, forget_the_whole, is_bodiless},
+    macros::inner_service_accessors,
     media,
     policy::Policy,
 };
@@ -117,20 +118,7 @@ pub struct Truncate<S> {
 }
 
 impl<S> Truncate<S> {
-    /// The inner service.
-    pub fn get_ref(&self) -> &S {
-        &self.inner
-    }
-
-    /// The inner service.
-    pub fn get_mut(&mut self) -> &mut S {
-        &mut self.inner
-    }
-
-    /// Gives the inner service back.
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
+    inner_service_accessors!();
 }
 
 impl<S, ReqB, ResB> Service<Request<ReqB>> for Truncate<S>

@@ -1,0 +1,81 @@
+//! What all the layers, and all the services, have in common.
+
+/// The family of accessors that every service has.
+macro_rules! inner_service_accessors {
+    () => {
+        /// The inner service.
+        pub fn get_ref(&self) -> &S {
+            &self.inner
+        }
+
+        /// The inner service.
+        pub fn get_mut(&mut self) -> &mut S {
+            &mut self.inner
+        }
+
+        /// Gives the inner service back.
+        pub fn into_inner(self) -> S {
+            self.inner
+        }
+    };
+}
+
+/// The settings that every layer with a limit has. `$message` is "request" or "response", and
+/// `$Limit` the type that overrides the limit for one.
+macro_rules! limit_settings {
+    ($message:literal, $Limit:literal) => {
+        /// How far
+        #[doc = concat!("a [`", $Limit, "`](crate::", $Limit, ")")]
+        /// may raise the limit, `None` for as far as it likes. Without this it can only lower it.
+        #[must_use]
+        pub fn override_ceiling(mut self, ceiling: impl Into<Option<u64>>) -> Self {
+            self.config_mut().limits.override_ceiling = Some(ceiling.into());
+            self
+        }
+
+        /// A name for this limit, to be found in its errors.
+        #[must_use]
+        pub fn label(mut self, label: &'static str) -> Self {
+            self.config_mut().label = Some(label);
+            self
+        }
+
+        #[doc = concat!("Calls `f` for each ", $message, " that is found to be too large.")]
+        ///
+        /// # Callbacks
+        ///
+        /// Runs in the task that reads the body, or that calls the service if the declared length
+        /// settled it. It does not run while the thread is panicking.
+        #[must_use]
+        pub fn on_breach<F>(mut self, f: F) -> Self
+        where
+            F: Fn(&TooLarge) + Send + Sync + 'static,
+        {
+            Arc::make_mut(&mut self.config_mut().callbacks).set_on_breach(f);
+            self
+        }
+
+        #[doc = concat!("Calls `f` once for each ", $message, " when its body is over.")]
+        ///
+        /// It has ended or failed by then, or is dropped.
+        ///
+        /// # Callbacks
+        ///
+        /// Runs in the task that reads or drops the body. It does not run while the thread is
+        /// panicking.
+        #[must_use]
+        pub fn on_end<F>(mut self, f: F) -> Self
+        where
+            F: Fn(&$crate::BodyEnd) + Send + Sync + 'static,
+        {
+            Arc::make_mut(&mut self.config_mut().callbacks).set_on_end(f);
+            self
+        }
+
+        fn config_mut(&mut self) -> &mut Config {
+            Arc::make_mut(&mut self.config)
+        }
+    };
+}
+
+pub(crate) use {inner_service_accessors, limit_settings};
