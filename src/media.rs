@@ -45,12 +45,14 @@ pub(crate) fn is_streamed(headers: &HeaderMap) -> bool {
         || headers.get(CONTENT_TYPE).is_some_and(is_grpc)
 }
 
-/// gRPC, and gRPC-Web with it.
+/// gRPC, and gRPC-Web with it: `application/grpc`, `application/grpc+proto`, `application/grpc-web`.
 pub(crate) fn is_grpc(content_type: &HeaderValue) -> bool {
     const GRPC: &str = "application/grpc";
-    essence_of(content_type)
-        .and_then(|essence| essence.get(..GRPC.len()))
-        .is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
+    essence_of(content_type).is_some_and(|essence| {
+        let start = essence.get(..GRPC.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
+            && matches!(essence.as_bytes().get(GRPC.len()), None | Some(b'+' | b'-'))
+    })
 }
 
 fn has_suffix(essence: &str, suffix: &str) -> bool {

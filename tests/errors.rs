@@ -134,7 +134,7 @@ async fn it_is_found_in_the_error_of_a_hyper_connection() {
     for variant in VARIANTS {
         let variant = &variant;
         let (mut client, server) = tokio::io::duplex(1024);
-        let request = b"GET / HTTP/1.1\r\nhost: example.com\r\n\r\n";
+        let request = b"GET / HTTP/1.1\r\nhost: example.com\r\nconnection: close\r\n\r\n";
         client.write_all(request).await.unwrap();
         let service = hyper::service::service_fn(async |_| {
             let script = Script::new([data(11)], variant.clone());

@@ -999,7 +999,7 @@ async fn holds(layer: &ResponseSizeLimitLayer, version: Version, types: &[&str])
 
 #[tokio::test]
 async fn streams_are_never_held() {
-    let table: [(&[&str], bool); 18] = [
+    let table: [(&[&str], bool); 19] = [
         (&[], true),
         (&["text/plain"], true),
         (&["application/json"], true),
@@ -1012,11 +1012,14 @@ async fn streams_are_never_held() {
         (&["multipart/x-mixed-replace; boundary=x"], false),
         (&["application/grpc"], false),
         (&["application/grpc+proto"], false),
+        (&["application/grpc-web"], false),
+        (&["application/grpcish"], true),
         (&["APPLICATION/gRPC-Web+proto"], false),
         (&["application/x-ndjson"], false),
         (&["application/jsonl"], false),
         (&["application/json-seq"], false),
         (&["text/plain", "text/event-stream"], true),
+        (&["text/event-stream", "text/plain"], true),
         (&[";"], true),
     ];
     for (types, held) in table {

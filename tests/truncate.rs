@@ -311,7 +311,7 @@ fn page(status: u16, headers: Headers<'_>, script: Script) -> Response<Script> {
 fn by_default_only_readable_errors_are_cut() {
     let ty = CONTENT_TYPE.as_str();
     let encoding = CONTENT_ENCODING.as_str();
-    let table: [(u16, Headers<'_>, bool); 20] = [
+    let table: [(u16, Headers<'_>, bool); 21] = [
         (500, &[], true),
         (400, &[], true),
         (404, &[(ty, "text/html; charset=utf-8")], true),
@@ -319,6 +319,7 @@ fn by_default_only_readable_errors_are_cut() {
         (503, &[(ty, "application/octet-stream")], true),
         (503, &[(ty, "\"")], true),
         (500, &[(ty, "text/plain"), (ty, "application/json")], true),
+        (500, &[(ty, "application/json"), (ty, "text/plain")], true),
         (200, &[], false),
         (302, &[(ty, "text/html")], false),
         (399, &[], false),
