@@ -999,7 +999,7 @@ async fn holds(layer: &ResponseSizeLimitLayer, version: Version, types: &[&str])
 
 #[tokio::test]
 async fn streams_are_never_held() {
-    let table: [(&[&str], bool); 19] = [
+    let table: [(&[&str], bool); 21] = [
         (&[], true),
         (&["text/plain"], true),
         (&["application/json"], true),
