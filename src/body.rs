@@ -266,7 +266,9 @@ impl<B> LimitedBody<B> {
         let (Some(watcher), Some(inner)) = (this.watcher.0.take(), inner) else {
             return;
         };
-        let complete = *this.outlook == Outlook::Bodiless || watcher.is_complete(inner);
+        let complete = *this.outlook == Outlook::Bodiless
+            || *this.declared == Declared::Exactly(*this.read)
+            || watcher.is_complete(inner);
         let outcome = if complete {
             Outcome::Complete
         } else {
@@ -315,7 +317,9 @@ where
             this.bound.limit = control.freeze();
             *this.outlook = Outlook::of(*this.bound, *this.declared);
         }
-        if let (Outlook::Doomed, Some(limit)) = (*this.outlook, this.bound.limit) {
+        if let (Outlook::Doomed, Some(limit), false) =
+            (*this.outlook, this.bound.limit, is_discarding())
+        {
             return Poll::Ready(Some(Err(self.breach(limit, Some(0)))));
         }
         match ready!(inner.poll_frame(cx)) {

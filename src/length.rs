@@ -9,8 +9,8 @@ use http_body::SizeHint;
 pub(crate) enum Declared {
     /// Nothing, or nothing that can be believed.
     Nothing,
-    /// At least so many bytes, or exactly.
-    Bytes(u64),
+    AtLeast(u64),
+    Exactly(u64),
     /// More bytes than a `u64` can count, hence more than any limit.
     Uncountable,
 }
@@ -18,21 +18,21 @@ pub(crate) enum Declared {
 impl Declared {
     /// What a size hint states. Its upper bound is a maybe and states nothing.
     pub(crate) fn by_hint(hint: &SizeHint) -> Self {
-        match hint.exact() {
-            Some(bytes) => Self::Bytes(bytes),
-            None if hint.lower() > 0 => Self::Bytes(hint.lower()),
-            None => Self::Nothing,
+        match (hint.exact(), hint.lower()) {
+            (Some(bytes), _) => Self::Exactly(bytes),
+            (None, 0) => Self::Nothing,
+            (None, bytes) => Self::AtLeast(bytes),
         }
     }
 
     /// What a whole message states: the larger of its size hint and its `Content-Length`, so that
     /// a header can only tighten.
     pub(crate) fn by_message(hint: &SizeHint, headers: &HeaderMap) -> Self {
-        let hinted = Self::by_hint(hint);
-        match (hinted, Self::by_headers(headers)) {
-            (Self::Bytes(hint), Self::Bytes(header)) => Self::Bytes(hint.max(header)),
-            (_, Self::Nothing) => hinted,
-            (_, header) => header,
+        let (hint, header) = (Self::by_hint(hint), Self::by_headers(headers));
+        match (hint.bytes(), header.bytes()) {
+            (_, None) => hint,
+            (Some(hinted), Some(stated)) if hinted > stated => hint,
+            _ => header,
         }
     }
 
@@ -52,7 +52,7 @@ impl Declared {
     pub(crate) fn exceeds(self, limit: u64) -> bool {
         match self {
             Self::Nothing => false,
-            Self::Bytes(bytes) => bytes > limit,
+            Self::AtLeast(bytes) | Self::Exactly(bytes) => bytes > limit,
             Self::Uncountable => true,
         }
     }
@@ -61,7 +61,7 @@ impl Declared {
     pub(crate) fn bytes(self) -> Option<u64> {
         match self {
             Self::Nothing => None,
-            Self::Bytes(bytes) => Some(bytes),
+            Self::AtLeast(bytes) | Self::Exactly(bytes) => Some(bytes),
             Self::Uncountable => Some(u64::MAX),
         }
     }
@@ -103,5 +103,5 @@ fn parse(value: &[u8]) -> Declared {
     let number = value.iter().try_fold(0_u64, |number, digit| {
         number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
     });
-    number.map_or(Declared::Uncountable, Declared::Bytes)
+    number.map_or(Declared::Uncountable, Declared::Exactly)
 }

@@ -309,16 +309,14 @@ where
         };
         let declared = Declared::by_message(&body.size_hint(), &parts.headers);
         let control = config.control(bound.limit, &mut parts.extensions);
-        let highest = control.as_ref().map_or(bound.limit, LimitControl::ceiling);
+        let highest = Bound {
+            limit: control.as_ref().map_or(bound.limit, LimitControl::ceiling),
+            ..bound
+        };
         let head = || RequestHead::new(&parts.method, &parts.uri, parts.version, &parts.headers);
         let sends_unasked = !expects_continue(&parts.headers);
-        if let Some(error) = (Bound {
-            limit: highest,
-            ..bound
-        })
-        .refuses(declared)
-        {
-            config.callbacks.refused(&error, bound);
+        if let Some(error) = highest.refuses(declared) {
+            config.callbacks.refused(&error, highest);
             let rest = sends_unasked.then_some(body);
             let answer = Some(config.refuse(error, &head(), rest));
             return ResponseFuture {
@@ -343,9 +341,8 @@ where
 }
 
 fn expects_continue(headers: &HeaderMap) -> bool {
-    headers
-        .get(EXPECT)
-        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+    let mut values = headers.get_all(EXPECT).iter();
+    values.any(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
 impl Config {
@@ -373,26 +370,26 @@ impl Config {
     where
         ReqB: Body<Data = Bytes> + Send + Unpin + 'static,
     {
-        // Later versions end a stream without ending the connection.
-        if head.version() >= Version::HTTP_2 {
-            return self.answer.make(error, head, None);
-        }
         let remainder = rest.as_ref().and_then(|rest| rest.size_hint().exact());
-        let drain = self.drain.as_ref().and_then(|policy| {
-            let rest = rest.filter(|_| remainder != Some(0) && head.method() != Method::HEAD)?;
-            Some((
-                policy.start(rest)?,
-                remainder.is_some_and(|bytes| policy.covers(bytes)),
-            ))
-        });
-        let (drain, leaves_nothing) = drain.unzip();
+        let rest = rest.filter(|_| remainder != Some(0) && can_drain(head));
+        let policy = self.drain.as_ref();
+        let drain = policy
+            .zip(rest)
+            .and_then(|(policy, rest)| policy.start(rest));
+        let can_follow = match remainder {
+            Some(0) => true,
+            Some(bytes) => drain.is_some() && policy.is_some_and(|policy| policy.covers(bytes)),
+            None => false,
+        };
         let mut answer = self.answer.make(error, head, drain);
-        // Or hyper keeps the connection of HTTP/1.0 alive.
-        *answer.version_mut() = head.version();
-        if !leaves_nothing.unwrap_or(remainder == Some(0)) {
-            answer
-                .headers_mut()
-                .insert(CONNECTION, HeaderValue::from_static("close"));
+        if head.version() < Version::HTTP_2 {
+            // Or hyper keeps the connection of HTTP/1.0 alive.
+            *answer.version_mut() = head.version();
+            if !can_follow {
+                answer
+                    .headers_mut()
+                    .insert(CONNECTION, HeaderValue::from_static("close"));
+            }
         }
         answer
     }
@@ -412,7 +409,8 @@ where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
 {
     fn new(config: &Arc<Config>, head: RequestHead, sends_unasked: bool) -> Self {
-        let remainder = Remainder::new(&config.callbacks, config.drain.is_some());
+        let may_drain = config.drain.is_some() && !config.keeps_answers && can_drain(&head);
+        let remainder = Remainder::new(&config.callbacks, may_drain);
         Self {
             remainder: Arc::new(remainder),
             config: Arc::clone(config),
@@ -446,10 +444,10 @@ where
     }
 }
 
-impl<B> Drop for Call<B> {
-    fn drop(&mut self) {
-        drop(self.remainder.take());
-    }
+/// Whether the answer to a request has a body, behind which the request can be drained, and whether
+/// there is a use in it: later versions end a stream without ending the connection.
+fn can_drain(head: &RequestHead) -> bool {
+    head.version() < Version::HTTP_2 && head.method() != Method::HEAD
 }
 
 /// Whether an answer is what frameworks and handlers make of a body that fails.
