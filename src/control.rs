@@ -74,13 +74,14 @@ impl LimitControl {
     }
 
     /// Lets another adjustable layer take part: its limit, which is nearer to the handler, holds, as
-    /// far as both ceilings allow.
-    pub(crate) fn join(&self, limit: Option<u64>, ceiling: Option<u64>) {
+    /// far as both ceilings allow. False if it is too late for that.
+    pub(crate) fn join(&self, limit: Option<u64>, ceiling: Option<u64>) -> bool {
         let mut setting = self.lock();
-        setting.ceiling = lower_of(setting.ceiling, ceiling);
         if !setting.frozen {
+            setting.ceiling = lower_of(setting.ceiling, ceiling);
             setting.limit = lower_of(limit, setting.ceiling);
         }
+        !setting.frozen
     }
 
     /// The limit as it is now, in bytes, `None` for no limit.
@@ -220,6 +221,14 @@ impl SetRequestLimitLayer {
         Self {
             policy: limit.into(),
         }
+    }
+
+    /// At most as many bytes as `limit` says for the head of the request, `None` for no limit.
+    pub fn new_with<F>(limit: F) -> Self
+    where
+        F: Fn(&Parts) -> Option<u64> + Send + Sync + 'static,
+    {
+        Self::new(Policy::by_head(limit))
     }
 }
 

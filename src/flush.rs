@@ -18,11 +18,15 @@ const SENDING: Duration = Duration::from_millis(10);
 /// a reason to repeat the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flush {
-    /// The connection polls the body, and flushes when that is Pending once.
+    /// The connection polls the body, and flushes when that is Pending.
     ByYielding,
     /// Another task polls the body. Where there are no timers, this is as `ByYielding`.
     ByWaiting,
 }
+
+/// How often to be Pending. An encoder outside takes the first as a sign to flush its own buffer, and
+/// does not hand it on.
+const YIELDS: u8 = 2;
 
 /// An error on its way out of a body.
 #[derive(Debug, Default)]
@@ -30,6 +34,7 @@ pub(crate) struct Failure {
     error: Option<Error>,
     flush: Option<Flush>,
     wait: Option<SyncTask>,
+    yields: u8,
 }
 
 impl Failure {
@@ -38,6 +43,7 @@ impl Failure {
             error,
             flush,
             wait: None,
+            yields: 0,
         }
     }
 
@@ -60,9 +66,13 @@ impl Failure {
                 .flatten();
             self.wait = timer.map(SyncTask::new);
             if self.wait.is_none() {
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
+                self.yields = YIELDS;
             }
+        }
+        if let Some(yields) = self.yields.checked_sub(1) {
+            self.yields = yields;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
         }
         if let Some(wait) = &mut self.wait {
             ready!(wait.poll(cx));

@@ -11,8 +11,13 @@ pub(crate) fn essence(headers: &HeaderMap) -> Option<&str> {
 }
 
 fn essence_of(content_type: &HeaderValue) -> Option<&str> {
-    let essence = content_type.to_str().ok()?.split(';').next()?.trim();
+    let essence = without_parameters(content_type.to_str().ok()?);
     (!essence.is_empty()).then_some(essence)
+}
+
+pub(crate) fn without_parameters(media_type: &str) -> &str {
+    let essence = media_type.split_once(';').map(|(essence, _)| essence);
+    essence.unwrap_or(media_type).trim()
 }
 
 /// Whether the media type of a message is one of `types`, in any case.

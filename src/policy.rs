@@ -12,7 +12,7 @@ use crate::media;
 /// | `Option<u64>` | the same, or no limit |
 /// | [`MediaTypeLimits`] | by the media type |
 /// | [`StatusLimits`] | by the status, for responses |
-/// | a closure, with a constructor in `_with` | by anything in the head |
+/// | a closure, with a constructor in `_with` or [`by_head`](Self::by_head) | by anything in the head |
 ///
 /// `P` is [`http::request::Parts`] or [`http::response::Parts`].
 ///
@@ -38,7 +38,25 @@ enum Kind<P> {
 type Decide<P> = dyn Fn(&P) -> Option<u64> + Send + Sync;
 
 impl<P> Policy<P> {
-    pub(crate) fn by_head(decide: impl Fn(&P) -> Option<u64> + Send + Sync + 'static) -> Self {
+    /// As many bytes as `decide` says for the head of the message, `None` for no limit.
+    ///
+    /// To be part of [`StatusLimits`]. A layer has a constructor whose name ends in `_with`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::response::Parts;
+    /// use tower_body_limit::{Policy, ResponseSizeLimitLayer, StatusLimits};
+    ///
+    /// let reports = Policy::by_head(|head: &Parts| {
+    ///     if head.headers.contains_key("x-report") { None } else { Some(1024 * 1024) }
+    /// });
+    /// let layer = ResponseSizeLimitLayer::client(StatusLimits::new(64 * 1024).success(reports));
+    /// ```
+    pub fn by_head<F>(decide: F) -> Self
+    where
+        F: Fn(&P) -> Option<u64> + Send + Sync + 'static,
+    {
         Self(Kind::ByHead(Arc::new(decide)))
     }
 
@@ -161,15 +179,16 @@ impl MediaTypeLimits {
         self.media_type("text/event-stream", limit)
     }
 
-    /// At most `limit` bytes of a type such as `image/png`. The last one counts if a type is named
-    /// twice.
+    /// At most `limit` bytes of a type such as `image/png`, which is matched as a whole: `image/*` is
+    /// no type. Parameters are left out. The last one counts if a type is named twice.
     #[must_use]
     pub fn media_type(
         mut self,
-        media_type: impl Into<String>,
+        media_type: impl AsRef<str>,
         limit: impl Into<Option<u64>>,
     ) -> Self {
-        self.exact.push((media_type.into(), limit.into()));
+        let media_type = media::without_parameters(media_type.as_ref());
+        self.exact.push((media_type.to_owned(), limit.into()));
         self
     }
 

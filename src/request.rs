@@ -349,8 +349,9 @@ impl Config {
     /// What the limit of an adjustable layer can be changed with, new or found.
     fn control(&self, limit: Option<u64>, extensions: &mut Extensions) -> Option<LimitControl> {
         let ceiling = higher_of(limit, self.adjustable_to?);
-        if let Some(found) = extensions.get::<LimitControl>() {
-            found.join(limit, ceiling);
+        // One that was read from belongs to a body that somebody has replaced.
+        let found = extensions.get::<LimitControl>();
+        if let Some(found) = found.filter(|found| found.join(limit, ceiling)) {
             return Some(found.clone());
         }
         let control = LimitControl::new(limit, ceiling);

@@ -749,21 +749,41 @@ async fn a_server_lets_what_passed_be_flushed_before_the_error() {
     let failing = || vec![data(4), Fail];
     let (http_10, http_11, http_2) = (Version::HTTP_10, Version::HTTP_11, Version::HTTP_2);
     let table = [
-        (server(), http_11, over(), "4 pending breach end"),
+        (server(), http_11, over(), "4 pending pending breach end"),
         // The drive has no timers that could go off.
         (server(), http_2, over(), "4 stall"),
-        (server().gateway(), http_11, over(), "4 pending breach end"),
-        (server(), http_11, failing(), "4 pending failure end"),
-        (server(), http_11, vec![data(11)], "pending breach end"),
+        (
+            server().gateway(),
+            http_11,
+            over(),
+            "4 pending pending breach end",
+        ),
+        (
+            server(),
+            http_11,
+            failing(),
+            "4 pending pending failure end",
+        ),
+        (
+            server(),
+            http_11,
+            vec![data(11)],
+            "pending pending breach end",
+        ),
         (
             server(),
             http_11,
             vec![data(4), Pending, data(20)],
-            "4 pending pending breach end",
+            "4 pending pending pending breach end",
         ),
         // The length in the header shows the break to HTTP/1.0, too.
-        (server(), http_10, over(), "4 pending breach end"),
-        (server(), http_10, failing(), "4 pending failure end"),
+        (server(), http_10, over(), "4 pending pending breach end"),
+        (
+            server(),
+            http_10,
+            failing(),
+            "4 pending pending failure end",
+        ),
         (client(), http_11, over(), "4 breach end"),
         (client(), http_2, over(), "4 breach end"),
         (client(), http_11, failing(), "4 failure end"),
@@ -818,7 +838,7 @@ fn without_timers_http_2_is_treated_as_http_1_1() {
     let response = sends([data(4), data(20)], Hint::Undeclared);
     let response = receive(&server(), get_by(Version::HTTP_2), response).now_or_never();
     let drive = Drive::to_end(response.unwrap().into_body());
-    assert_eq!(drive.outline(), "4 pending breach end");
+    assert_eq!(drive.outline(), "4 pending pending breach end");
 }
 
 #[tokio::test]
@@ -960,7 +980,7 @@ async fn an_inner_error_while_holding_comes_after_what_was_held() {
         let hint = response.body().size_hint();
         assert_eq!((hint.lower(), hint.upper()), (0, None));
         let drive = Drive::to_end(response.into_body());
-        assert_eq!(drive.outline(), "6 pending failure end");
+        assert_eq!(drive.outline(), "6 pending pending failure end");
         assert!(matches!(drive.error, Some(Error::Body(_))));
     }
 }

@@ -74,6 +74,7 @@ impl Server {
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 accepted.fetch_add(1, Ordering::SeqCst);
+                stream.set_nodelay(true).unwrap();
                 let service = TowerToHyperService::new(service.clone());
                 tokio::spawn(async move {
                     let builder = auto::Builder::new(TokioExecutor::new());
@@ -319,9 +320,11 @@ pub fn hyper_client<B>(version: Version) -> Client<HttpConnector, B>
 where
     B: Body<Data: Send> + Send,
 {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
     Client::builder(TokioExecutor::new())
         .http2_only(version == Version::HTTP_2)
-        .build_http()
+        .build(connector)
 }
 
 pub fn reqwest_client(version: Version) -> reqwest::Client {
