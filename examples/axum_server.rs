@@ -5,10 +5,22 @@
 //!
 //! # A declared length over the limit: 413, and no handler is called.
 //! head -c 1048577 /dev/zero | curl -i --data-binary @- http://127.0.0.1:3000/bytes
-//! # No declared length: the handler finds out while reading, and answers 413.
+//! # No declared length: the handler finds out while reading, and answers 400, but 413 comes back.
 //! head -c 1048577 /dev/zero | curl -i -T - -X POST http://127.0.0.1:3000/stream
 //! # A form within the limit.
 //! curl -i -F 'file=@Cargo.lock' http://127.0.0.1:3000/multipart
+//!
+//! # What is left of a refused request is read, so that a client gets the 413 even if it writes all of
+//! # its request before it reads. With a DRAIN that is less than the rest, such as 0, curl sees
+//! # `connection: close` in the answer, and Python a broken pipe in its place.
+//! head -c 8M /dev/zero > /tmp/8M
+//! curl -i -H Expect: --data-binary @/tmp/8M http://127.0.0.1:3000/bytes
+//! python3 -c 'import http.client
+//! server = http.client.HTTPConnection("127.0.0.1:3000")
+//! server.request("POST", "/bytes", open("/tmp/8M", "rb").read())
+//! print(server.getresponse().status)'
+//! # Without `-H Expect:` curl asks before it sends so much, and sends nothing.
+//! curl -v --data-binary @/tmp/8M http://127.0.0.1:3000/bytes
 //!
 //! # A response of exactly the limit, and one that declares a byte more: 500 in its place.
 //! curl -i -o /dev/null http://127.0.0.1:3000/known/1048576
@@ -28,6 +40,7 @@
 //! | `ADDR` | `127.0.0.1:3000` | where to listen |
 //! | `REQUEST_LIMIT` | `2MiB` | the most a request may have, as `4096`, `64KiB`, `1.5MB` ... |
 //! | `RESPONSE_LIMIT` | `2MiB` | the most a response may have |
+//! | `DRAIN` | `16MiB`, the layer's own | the most that is read of a refused request, in five seconds; `0` for nothing |
 
 use std::{
     env::{self, VarError},
@@ -37,6 +50,7 @@ use std::{
     net::SocketAddr,
     process::ExitCode,
     str::FromStr,
+    time::Duration,
 };
 
 use axum::{
@@ -53,8 +67,10 @@ use http::{
     StatusCode,
     header::{CONTENT_LENGTH, CONTENT_TYPE},
 };
-use tokio::net::TcpListener;
-use tower_body_limit::{RequestSizeLimitLayer, ResponseSizeLimitLayer, TooLarge};
+use tokio::{net::TcpListener, time::sleep};
+use tower_body_limit::{RequestSizeLimitLayer, ResponseSizeLimitLayer};
+
+const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -72,6 +88,14 @@ async fn run() -> Result<(), Box<dyn Error>> {
     let size = "a size in bytes such as 4096, 64KiB or 1.5MB";
     let request_limit: ByteSize = setting("REQUEST_LIMIT", "2MiB", size)?;
     let response_limit: ByteSize = setting("RESPONSE_LIMIT", "2MiB", size)?;
+    let drain: ByteSize = setting("DRAIN", "16MiB", size)?;
+
+    let requests = RequestSizeLimitLayer::server(request_limit.as_u64());
+    let requests = match drain.as_u64() {
+        0 => requests.no_drain(),
+        // `drain` does the same if the feature `tokio` is on.
+        budget => requests.drain_with(budget, DRAIN_DEADLINE, sleep),
+    };
 
     let app = Router::new()
         .route("/bytes", post(whole))
@@ -80,7 +104,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
         .route("/known/{n}", get(known))
         .route("/chunked/{n}", get(chunked))
         .route("/error/{n}", get(error))
-        .layer(RequestSizeLimitLayer::server(request_limit.as_u64()))
+        .layer(requests)
         .layer(ResponseSizeLimitLayer::server(response_limit.as_u64()))
         // axum has a limit of its own, of 2 MiB, which would apply as well.
         .layer(DefaultBodyLimit::disable());
@@ -91,6 +115,10 @@ async fn run() -> Result<(), Box<dyn Error>> {
     println!("listening on http://{}", listener.local_addr()?);
     println!("requests:  at most {} bytes", request_limit.as_u64());
     println!("responses: at most {} bytes", response_limit.as_u64());
+    match drain.as_u64() {
+        0 => println!("draining:  nothing of a refused request"),
+        budget => println!("draining:  at most {budget} bytes in {DRAIN_DEADLINE:?}"),
+    }
     axum::serve(listener, app).await?;
     Ok(())
 }
@@ -117,11 +145,8 @@ async fn frame_by_frame(body: Body) -> Result<String, (StatusCode, String)> {
     let mut frames = body.into_data_stream();
     let (mut count, mut bytes) = (0_u64, 0_u64);
     while let Some(frame) = frames.next().await {
-        // The layer's error, with all it knows, or that of a client that went away.
-        let frame = frame.map_err(|error| match TooLarge::find(&error) {
-            Some(too_large) => (too_large.status(), format!("{too_large}\n")),
-            None => (StatusCode::BAD_REQUEST, format!("{error}\n")),
-        })?;
+        // If this is the layer's error, the layer answers in place of this.
+        let frame = frame.map_err(|error| (StatusCode::BAD_REQUEST, format!("{error}\n")))?;
         count += 1;
         bytes += frame.len() as u64;
     }
