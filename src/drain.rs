@@ -1,6 +1,8 @@
 use std::{
     cell::Cell,
-    fmt, mem,
+    fmt,
+    future::poll_fn,
+    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -15,8 +17,8 @@ use crate::{
     turns::Turns,
 };
 
-/// A drain through which nothing came for so long has ended: the client has stopped writing, and waits
-/// for the rest of the answer.
+/// When nothing has come for so long, the client has stopped writing and waits for the rest of the
+/// answer. Or it is slow: so the answer goes out, and the drain goes on without it.
 const QUIET: Duration = Duration::from_millis(250);
 
 /// How much of a refused request is read and discarded, and for how long.
@@ -25,8 +27,12 @@ pub(crate) struct DrainPolicy {
     budget: u64,
     deadline: Duration,
     // None where there is nothing to keep the time.
-    sleep: Arc<dyn Fn(Duration) -> Option<Task> + Send + Sync>,
+    sleep: Sleep,
+    // None where there is nothing to run a drain that goes on without its answer.
+    spawn: Option<fn(Task)>,
 }
+
+type Sleep = Arc<dyn Fn(Duration) -> Option<Task> + Send + Sync>;
 
 impl DrainPolicy {
     pub(crate) fn new<F, T>(budget: u64, deadline: Duration, sleep: F) -> Self
@@ -39,6 +45,7 @@ impl DrainPolicy {
             budget,
             deadline,
             sleep: Arc::new(sleep),
+            spawn: None,
         }
     }
 
@@ -56,6 +63,7 @@ impl DrainPolicy {
             budget,
             deadline,
             sleep: Arc::new(crate::task::sleep),
+            spawn: Some(crate::task::spawn),
         }
     }
 
@@ -79,10 +87,14 @@ impl DrainPolicy {
         let discard = Discard {
             body,
             budget: self.budget,
-            clock,
             turns: Turns::default(),
         };
-        Some(Drain(SyncTask::new(Box::pin(discard))))
+        let draining = Draining {
+            discard: Some(discard),
+            clock,
+            spawn: self.spawn,
+        };
+        Some(Drain(SyncTask::new(Box::pin(draining))))
     }
 }
 
@@ -105,44 +117,102 @@ impl Drain {
 struct Discard<B> {
     body: B,
     budget: u64,
-    clock: Clock,
     turns: Turns,
 }
 
-impl<B> Future for Discard<B>
+/// Whether the client may still be writing when a drain ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// All of the request has come, or the connection has failed.
+    Whole,
+    /// The budget is used up.
+    Cut,
+}
+
+impl<B> Discard<B>
 where
     B: Body<Data = Bytes> + Unpin,
+{
+    fn poll(&mut self, heard: &mut bool, cx: &mut Context<'_>) -> Poll<End> {
+        loop {
+            ready!(self.turns.poll(cx));
+            let frame = {
+                let _discarding = Discarding::enter();
+                ready!(Pin::new(&mut self.body).poll_frame(cx))
+            };
+            let Some(Ok(frame)) = frame else {
+                return Poll::Ready(End::Whole);
+            };
+            *heard = true;
+            // A frame without data costs something too, or it could come for ever.
+            let cost = frame.data_ref().map_or(0, Bytes::len).max(1) as u64;
+            match self.budget.checked_sub(cost) {
+                Some(budget) => self.budget = budget,
+                None => return Poll::Ready(End::Cut),
+            }
+        }
+    }
+
+    /// Goes on when the answer is out. Then keeps the connection open a little longer: closed on a
+    /// client that is still writing, it would be reset before that has read the answer.
+    async fn see_off(mut self, left: Option<Task>, linger: Option<Task>) {
+        if let Some(mut left) = left {
+            let end = poll_fn(|cx| match self.poll(&mut false, cx) {
+                Poll::Pending => left.as_mut().poll(cx).map(|()| End::Cut),
+                end => end,
+            });
+            if end.await == End::Whole {
+                return;
+            }
+        }
+        if let Some(linger) = linger {
+            linger.await;
+        }
+    }
+}
+
+/// The part of a drain that the answer waits for.
+struct Draining<B> {
+    // None once it has ended.
+    discard: Option<Discard<B>>,
+    clock: Clock,
+    spawn: Option<fn(Task)>,
+}
+
+impl<B> Future for Draining<B>
+where
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
 {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        if this.clock.poll(cx).is_ready() {
+        let Some(discard) = &mut this.discard else {
             return Poll::Ready(());
-        }
-        loop {
-            ready!(this.turns.poll(cx));
-            let frame = {
-                let _discarding = Discarding::enter();
-                ready!(Pin::new(&mut this.body).poll_frame(cx))
-            };
-            let Some(Ok(frame)) = frame else {
+        };
+        // The body first: what has come was heard, however late this task has its turn.
+        let left = match discard.poll(&mut this.clock.heard, cx) {
+            Poll::Ready(End::Whole) => {
+                this.discard = None;
                 return Poll::Ready(());
-            };
-            this.clock.heard = true;
-            // A frame without data costs something too, or it could come for ever.
-            let cost = frame.data_ref().map_or(0, Bytes::len).max(1) as u64;
-            match this.budget.checked_sub(cost) {
-                Some(budget) => this.budget = budget,
-                None => return Poll::Ready(()),
             }
+            Poll::Ready(End::Cut) => None,
+            Poll::Pending => {
+                ready!(this.clock.poll(cx));
+                (this.clock.sleep)(this.clock.left)
+            }
+        };
+        if let (Some(discard), Some(spawn)) = (this.discard.take(), this.spawn) {
+            let linger = (this.clock.sleep)(QUIET);
+            spawn(Box::pin(discard.see_off(left, linger)));
         }
+        Poll::Ready(())
     }
 }
 
 /// Ends at the deadline, or before it when nothing was heard for a while. One timer serves for both.
 struct Clock {
-    sleep: Arc<dyn Fn(Duration) -> Option<Task> + Send + Sync>,
+    sleep: Sleep,
     left: Duration,
     pulse: Option<Task>,
     heard: bool,

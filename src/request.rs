@@ -186,9 +186,11 @@ impl RequestSizeLimitLayer {
     /// Reads and discards at most `budget` bytes of a refused request, until `deadline` at the latest.
     ///
     /// A client that is still writing when its connection closes sees a reset, and never the answer.
-    /// So the head of the answer and its text go out at once, and only the last byte waits until the
-    /// rest of the request has come: until its end, or the budget is used up, or the deadline has
-    /// passed, or the client has stopped writing. Nothing of it is kept.
+    /// So the head of the answer and its text go out at once, and only the last byte waits for the
+    /// rest of the request. When nothing has come for a quarter of a second, the last byte goes out,
+    /// too, as the client may have stopped writing to read; the drain then goes on in a task of its
+    /// own. It ends with the request, or when the budget is used up or the deadline has passed.
+    /// Nothing of what is read is kept.
     ///
     /// | on HTTP/1, what is left of the request | is drained | `Connection: close` |
     /// |---|---|---|
@@ -200,6 +202,9 @@ impl RequestSizeLimitLayer {
     /// Later versions can end a stream and go on with the connection; there nothing is drained. The
     /// default is 16 MiB and five seconds with the feature `tokio`, and no drain without it. Outside
     /// of a tokio runtime, or in one without timers, nothing is drained.
+    ///
+    /// A timeout for the body of the *response*, outside of this layer, has to be longer than a quarter of
+    /// a second; one for the body of the request ends the drain, and the answer arrives all the same.
     ///
     /// If a decoder stands outside this layer, what is drained would be decoded: use
     /// [`no_drain`](Self::no_drain) there.
@@ -223,6 +228,9 @@ impl RequestSizeLimitLayer {
     }
 
     /// As [`drain`](Self::drain), with a timer other than tokio's.
+    ///
+    /// There is nothing to run a task of its own, so the drain ends when nothing has come for a
+    /// quarter of a second.
     #[must_use]
     pub fn drain_with<F, T>(mut self, budget: u64, deadline: Duration, sleep: F) -> Self
     where

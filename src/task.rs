@@ -45,3 +45,11 @@ pub(crate) fn sleep(duration: Duration) -> Option<Task> {
 pub(crate) fn sleep(_: Duration) -> Option<Task> {
     None
 }
+
+/// Runs a task by itself, where there is a runtime.
+#[cfg(feature = "tokio")]
+pub(crate) fn spawn(task: Task) {
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(task);
+    }
+}

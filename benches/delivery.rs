@@ -1,0 +1,172 @@
+//! How many clients receive the 413: this crate, tower-http and axum side by side.
+//!
+//! ```sh
+//! cargo bench --bench delivery                     # 20 tries each
+//! cargo bench --bench delivery -- --full           # 100 tries each
+//! cargo bench --bench delivery -- 5 raw reqwest    # 5 tries, some of the clients
+//! ```
+//!
+//! A try counts as received when the whole answer arrived. Each is on a connection of its own, over
+//! the loopback interface, and takes 20 seconds at most. Servers and clients share the machine.
+
+#![allow(missing_docs)]
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+#[path = "../tests/support/uploads.rs"]
+mod uploads;
+
+use std::{
+    collections::BTreeMap,
+    env,
+    io::{self, Write},
+    thread,
+    time::Duration,
+};
+
+use axum::{Router, extract::DefaultBodyLimit, routing::post};
+use bytes::Bytes;
+use support::{VARIANTS, net::Server};
+use tower_body_limit::RequestSizeLimitLayer;
+use tower_http::limit::RequestBodyLimitLayer;
+use uploads::{KINDS, Kind, MIB, Upload};
+
+const LIMIT: usize = MIB;
+const SIZES: [usize; 3] = [2, 16, 64];
+
+#[tokio::main]
+async fn main() -> Result<(), String> {
+    let arguments = Arguments::parse()?;
+    let tries = arguments.tries;
+    println!("413 received / tried, {tries} tries each, limit 1 MiB");
+    println!("{}", machine());
+    let servers = servers().await;
+    println!("received means whole; the second column is the first with a larger budget\n");
+    print!("{:<32} {:>6} {:<10}", "client", "MiB", "length");
+    for (name, _) in &servers {
+        print!(" {name:>20}");
+    }
+    println!();
+
+    let mut losses = BTreeMap::new();
+    for kind in arguments.kinds {
+        if !kind.is_installed().await {
+            println!("{kind:<32} is not installed");
+            continue;
+        }
+        for (size, hint) in SIZES
+            .iter()
+            .flat_map(|size| VARIANTS.map(|hint| (size, hint)))
+        {
+            let length = format!("{hint:?}").to_lowercase();
+            print!("{:<32} {size:>6} {length:<10}", kind.to_string());
+            for (name, server) in &servers {
+                let upload = Upload {
+                    addr: server.addr,
+                    size: size * MIB,
+                    hint: hint.clone(),
+                };
+                let mut received = 0;
+                for learned in kind.upload(&upload, tries).await {
+                    match learned {
+                        Ok(413) => received += 1,
+                        lost => *losses.entry((*name, kind.to_string(), lost)).or_insert(0) += 1,
+                    }
+                }
+                print!(" {:>20}", format!("{received} / {tries}"));
+                // A row takes a while.
+                let _ = io::stdout().flush();
+            }
+            println!();
+        }
+    }
+
+    println!("\nwhat the others learned");
+    for ((name, kind, learned), times) in losses {
+        let learned = learned.map_or_else(|error| error, |status| format!("status {status}"));
+        println!("{times:>6} x {name}, {kind}: {learned}");
+    }
+    Ok(())
+}
+
+struct Arguments {
+    tries: usize,
+    kinds: Vec<Kind>,
+}
+
+impl Arguments {
+    fn parse() -> Result<Self, String> {
+        let mut tries = 20;
+        let mut wanted = Vec::new();
+        for argument in env::args().skip(1) {
+            match argument.as_str() {
+                // What cargo says to every benchmark.
+                "--bench" => {}
+                "--full" => tries = 100,
+                number if number.parse().is_ok_and(|number: usize| number > 0) => {
+                    tries = number.parse().unwrap();
+                }
+                client => wanted.push(client.to_owned()),
+            }
+        }
+        let is_wanted = |kind: &Kind| {
+            let name = kind.to_string().to_lowercase();
+            wanted.is_empty() || wanted.iter().any(|it| name.contains(&it.to_lowercase()))
+        };
+        let kinds: Vec<_> = KINDS.into_iter().filter(is_wanted).collect();
+        if kinds.is_empty() {
+            return Err(format!("no client is called {wanted:?}"));
+        }
+        Ok(Self { tries, kinds })
+    }
+}
+
+/// The servers, each with the same route under the same limit.
+async fn servers() -> [(&'static str, Server); 4] {
+    let limit = LIMIT as u64;
+    let standard = RequestSizeLimitLayer::server(limit);
+    let raised = standard
+        .clone()
+        .drain(128 * MIB as u64, Duration::from_secs(5));
+    let theirs = RequestBodyLimitLayer::new(LIMIT);
+    let no_default = || app().layer(DefaultBodyLimit::disable());
+    [
+        (
+            "tower-body-limit",
+            Server::start(no_default().layer(standard)).await,
+        ),
+        (
+            "with drain(128 MiB)",
+            Server::start(no_default().layer(raised)).await,
+        ),
+        (
+            "tower-http",
+            Server::start(no_default().layer(theirs)).await,
+        ),
+        (
+            "DefaultBodyLimit",
+            Server::start(app().layer(DefaultBodyLimit::max(LIMIT))).await,
+        ),
+    ]
+}
+
+fn app() -> Router {
+    Router::new().route("/", post(async |body: Bytes| body.len().to_string()))
+}
+
+fn machine() -> String {
+    let cores = thread::available_parallelism().map_or(0, usize::from);
+    let mut parts = vec![format!("{cores} cores, {}", env::consts::OS)];
+    for name in ["axum", "hyper", "hyper-util", "reqwest", "tower-http"] {
+        parts.push(format!("{name} {}", version(name)));
+    }
+    parts.join(", ")
+}
+
+/// The newest version of a package in the lock file, which the manifest asks for.
+fn version(name: &str) -> &'static str {
+    let head = format!("name = \"{name}\"\nversion = \"");
+    let locked = include_str!("../Cargo.lock").split(&head).skip(1);
+    let versions = locked.filter_map(|rest| rest.split('"').next());
+    versions.last().unwrap_or("?")
+}
