@@ -203,8 +203,9 @@ impl RequestSizeLimitLayer {
     /// default is 16 MiB and five seconds with the feature `tokio`, and no drain without it. Outside
     /// of a tokio runtime, or in one without timers, nothing is drained.
     ///
-    /// A timeout for the body of the *response*, outside of this layer, has to be longer than a quarter of
-    /// a second; one for the body of the request ends the drain, and the answer arrives all the same.
+    /// A timeout for the body of the *response*, outside of this layer, has to be longer than the
+    /// deadline, or it breaks off the last byte. One for the body of the request ends the drain, and the
+    /// answer arrives all the same.
     ///
     /// If a decoder stands outside this layer, what is drained would be decoded: use
     /// [`no_drain`](Self::no_drain) there.
