@@ -62,8 +62,12 @@ pin_project! {
         // None once the wrapped body has ended, has failed, or was given up.
         #[pin]
         inner: Option<B>,
-        bound: Bound,
+        // Until the first poll has set `most`.
+        unsettled: bool,
         read: u64,
+        // The limit, or all that can be counted.
+        most: u64,
+        bound: Bound,
         declared: Declared,
         outlook: Outlook,
         watcher: Watcher<B>,
@@ -77,6 +81,8 @@ pin_project! {
         }
     }
 }
+
+type PollFrame<D> = Poll<Option<Result<Frame<D>, Error>>>;
 
 /// What the head of the message says about the body that follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,8 +160,10 @@ impl<B> LimitedBody<B> {
     pub(crate) fn bounded(inner: B, bound: Bound, declared: Declared) -> Self {
         Self {
             inner: Some(inner),
-            bound,
+            unsettled: true,
             read: 0,
+            most: 0,
+            bound,
             declared,
             outlook: Outlook::of(bound, declared),
             watcher: Watcher::NOBODY,
@@ -228,6 +236,63 @@ impl<B> LimitedBody<B> {
         self.inner.take()
     }
 
+    /// The first poll, which settles the limit, and fails if that is enough to know that the body
+    /// exceeds it.
+    #[cold]
+    #[inline(never)]
+    fn poll_first(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PollFrame<B::Data>
+    where
+        B: Body,
+        B::Error: Into<BoxError>,
+    {
+        let this = self.as_mut().project();
+        if let Some(control) = this.control.take() {
+            this.bound.limit = control.freeze();
+            *this.outlook = Outlook::of(*this.bound, *this.declared);
+        }
+        *this.most = this.bound.limit.unwrap_or(u64::MAX);
+        *this.unsettled = false;
+        let doomed = *this.outlook == Outlook::Doomed && this.inner.is_some();
+        match this.bound.limit.filter(|_| doomed && !is_discarding()) {
+            Some(limit) => Poll::Ready(Some(Err(self.breach(limit, Some(0))))),
+            None => {
+                let poll = self.as_mut().poll_frame(cx);
+                // Whoever reads on after a drain is still to be told.
+                *self.project().unsettled = doomed;
+                poll
+            }
+        }
+    }
+
+    /// What becomes of data with which more was read than the limit, or than can be counted: the
+    /// breach, unless there is no limit or this is only a drain.
+    #[cold]
+    #[inline(never)]
+    fn cross(self: Pin<&mut Self>, data: B::Data, read: Option<u64>) -> PollFrame<B::Data>
+    where
+        B: Body,
+    {
+        Poll::Ready(Some(match self.bound.limit {
+            Some(limit) if !is_discarding() => Err(self.breach(limit, read)),
+            _ => {
+                *self.project().read = read.unwrap_or(u64::MAX);
+                Ok(Frame::data(data))
+            }
+        }))
+    }
+
+    /// Gives the wrapped body up and passes its error on.
+    #[cold]
+    #[inline(never)]
+    fn fail(self: Pin<&mut Self>, error: B::Error) -> Error
+    where
+        B: Body,
+        B::Error: Into<BoxError>,
+    {
+        self.finish(Outcome::Failed);
+        Error::from_body(error)
+    }
+
     /// Gives the wrapped body up and says why.
     #[cold]
     fn breach(mut self: Pin<&mut Self>, limit: u64, read: Option<u64>) -> Error
@@ -249,6 +314,8 @@ impl<B> LimitedBody<B> {
         error.into()
     }
 
+    // Not inlined, as the path of a frame is to stay short.
+    #[inline(never)]
     fn finish(self: Pin<&mut Self>, outcome: Outcome) {
         let mut this = self.project();
         this.inner.set(None);
@@ -305,41 +372,28 @@ where
     type Data = B::Data;
     type Error = Error;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, Error>>> {
-        let mut this = self.as_mut().project();
-        let Some(inner) = this.inner.as_mut().as_pin_mut() else {
+    #[inline]
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PollFrame<B::Data> {
+        if self.unsettled {
+            return self.poll_first(cx);
+        }
+        let this = self.as_mut().project();
+        let Some(inner) = this.inner.as_pin_mut() else {
             return Poll::Ready(None);
         };
-        if let Some(control) = this.control.take() {
-            this.bound.limit = control.freeze();
-            *this.outlook = Outlook::of(*this.bound, *this.declared);
-        }
-        if let (Outlook::Doomed, Some(limit), false) =
-            (*this.outlook, this.bound.limit, is_discarding())
-        {
-            return Poll::Ready(Some(Err(self.breach(limit, Some(0)))));
-        }
         match ready!(inner.poll_frame(cx)) {
-            Some(Ok(frame)) => {
-                if let Some(data) = frame.data_ref() {
-                    // None is more than any limit.
-                    let read = this.read.checked_add(data.remaining() as u64);
-                    match this.bound.limit {
-                        Some(limit) if read.is_none_or(|read| read > limit) && !is_discarding() => {
-                            return Poll::Ready(Some(Err(self.breach(limit, read))));
-                        }
-                        _ => *this.read = read.unwrap_or(u64::MAX),
+            // Taken apart, as a whole frame is three times as large as its data and would be copied.
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(data) => match this.read.checked_add(data.remaining() as u64) {
+                    Some(read) if read <= *this.most => {
+                        *this.read = read;
+                        Poll::Ready(Some(Ok(Frame::data(data))))
                     }
-                }
-                Poll::Ready(Some(Ok(frame)))
-            }
-            Some(Err(error)) => {
-                self.finish(Outcome::Failed);
-                Poll::Ready(Some(Err(Error::from_body(error))))
-            }
+                    read => self.cross(data, read),
+                },
+                Err(frame) => Poll::Ready(Some(Ok(frame))),
+            },
+            Some(Err(error)) => Poll::Ready(Some(Err(self.fail(error)))),
             None => {
                 self.finish(Outcome::Complete);
                 Poll::Ready(None)

@@ -39,14 +39,22 @@ impl Declared {
     /// What `Content-Length` states, by the grammar of RFC 9110, section 8.6: digits alone. Several
     /// values, in a list or in several fields, have to agree.
     pub(crate) fn by_headers(headers: &HeaderMap) -> Self {
-        let mut values = headers.get_all(CONTENT_LENGTH).iter().flat_map(values_of);
-        let Some(first) = values.next() else {
+        let mut fields = headers.get_all(CONTENT_LENGTH).iter().peekable();
+        let Some(first) = fields.next() else {
             return Self::Nothing;
         };
-        if values.any(|value| value != first) {
-            return Self::Nothing;
+        // One field with one value, as almost always.
+        if fields.peek().is_none() {
+            match parse(first.as_bytes()) {
+                Self::Nothing => {}
+                number => return number,
+            }
         }
-        parse(first)
+        let mut values = values_of(first).chain(fields.flat_map(values_of));
+        match values.next() {
+            Some(first) if values.all(|value| value == first) => parse(first),
+            _ => Self::Nothing,
+        }
     }
 
     pub(crate) fn exceeds(self, limit: u64) -> bool {

@@ -323,10 +323,10 @@ where
             ..bound
         };
         let head = || RequestHead::new(&parts.method, &parts.uri, parts.version, &parts.headers);
-        let sends_unasked = !expects_continue(&parts.headers);
+        let sends_unasked = || !expects_continue(&parts.headers);
         if let Some(error) = highest.refuses(declared) {
             config.callbacks.refused(&error, highest);
-            let rest = sends_unasked.then_some(body);
+            let rest = sends_unasked().then_some(body);
             let answer = Some(config.refuse(error, &head(), rest));
             return ResponseFuture {
                 state: State::Refused { answer },
@@ -334,7 +334,7 @@ where
         }
         // A body that is at its end has nothing to breach with.
         let may_breach = (bound.limit.is_some() || control.is_some()) && !body.is_end_stream();
-        let call = may_breach.then(|| Call::new(config, head(), sends_unasked));
+        let call = may_breach.then(|| Call::new(config, head(), sends_unasked()));
         let watcher = match &call {
             Some(call) => Watcher(Some(Arc::clone(&call.remainder) as _)),
             None => config.callbacks.watcher(),

@@ -88,6 +88,17 @@ impl RequestHead {
         }
     }
 
+    /// What is enough where nothing will be answered.
+    pub(crate) fn without_fields(method: &Method, version: Version) -> Self {
+        Self {
+            method: method.clone(),
+            uri: Uri::default(),
+            version,
+            accept: None,
+            content_type: None,
+        }
+    }
+
     /// The method.
     #[must_use]
     pub fn method(&self) -> &Method {

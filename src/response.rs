@@ -262,12 +262,16 @@ where
 
     fn call(&mut self, mut request: Request<ReqB>) -> Self::Future {
         let asked = request.extensions_mut().remove();
-        let head = RequestHead::new(
-            request.method(),
-            request.uri(),
-            request.version(),
-            request.headers(),
-        );
+        let head = match self.config.side {
+            // Nothing is answered, so nothing else is asked of it.
+            Side::Client => RequestHead::without_fields(request.method(), request.version()),
+            Side::Server | Side::Gateway => RequestHead::new(
+                request.method(),
+                request.uri(),
+                request.version(),
+                request.headers(),
+            ),
+        };
         let future = self.inner.call(request);
         ResponseFuture {
             state: State::Called { future },

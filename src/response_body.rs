@@ -35,6 +35,8 @@ pin_project! {
     #[derive(Debug)]
     #[project = StateProj]
     enum State<B> {
+        // None once it has ended or has failed.
+        Passing { #[pin] body: Option<B> },
         Inner { #[pin] body: LimitedBody<B> },
         Held { held: Held },
         Answer {
@@ -58,7 +60,10 @@ impl<B> ResponseBody<B> {
 
     /// The inner service's body as it is.
     pub(crate) fn passing(body: B) -> Self {
-        Self::inner(LimitedBody::unlimited(body), None)
+        Self {
+            state: State::Passing { body: Some(body) },
+            failure: Failure::default(),
+        }
     }
 
     /// What was held, and then the failure that ended it.
@@ -101,6 +106,7 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let this = self.project();
         match this.state.project() {
+            StateProj::Passing { body } => return poll_passing(body, cx),
             StateProj::Inner { .. } if this.failure.is_waiting() => {}
             StateProj::Inner { body } => match ready!(body.poll_frame(cx)) {
                 Some(Err(failure)) => this.failure.set(failure),
@@ -129,6 +135,7 @@ where
     fn is_end_stream(&self) -> bool {
         !self.failure.is_waiting()
             && match &self.state {
+                State::Passing { body } => body.as_ref().is_none_or(B::is_end_stream),
                 State::Inner { body } => body.is_end_stream(),
                 State::Held { held } => held.is_empty(),
                 State::Answer { text, last, drain } => {
@@ -142,6 +149,8 @@ where
             return SizeHint::new();
         }
         match &self.state {
+            State::Passing { body: Some(body) } => body.size_hint(),
+            State::Passing { body: None } => SizeHint::with_exact(0),
             State::Inner { body } => body.size_hint(),
             State::Held { held } => held.size_hint(),
             // An exact hint of zero would end the answer, and with it the drain, at the head.
@@ -155,4 +164,30 @@ where
             }
         }
     }
+}
+
+fn poll_passing<B>(
+    mut body: Pin<&mut Option<B>>,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<Bytes>, Error>>>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let Some(inner) = body.as_mut().as_pin_mut() else {
+        return Poll::Ready(None);
+    };
+    let end = match ready!(inner.poll_frame(cx)) {
+        // Taken apart for the reason given in `LimitedBody`.
+        Some(Ok(frame)) => {
+            return Poll::Ready(Some(Ok(match frame.into_data() {
+                Ok(data) => Frame::data(data),
+                Err(frame) => frame,
+            })));
+        }
+        Some(Err(error)) => Some(Err(Error::from_body(error))),
+        None => None,
+    };
+    body.set(None);
+    Poll::Ready(end)
 }
