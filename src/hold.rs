@@ -66,6 +66,21 @@ impl Held {
         self.trailers.take().map(Frame::trailers)
     }
 
+    /// Takes all that `other` holds, after what is held already.
+    #[cfg(feature = "records")]
+    pub(crate) fn append(&mut self, other: &mut Self) {
+        self.close_tail();
+        other.close_tail();
+        self.blocks.append(&mut other.blocks);
+        self.trailers = other.trailers.take();
+        self.bytes += mem::take(&mut other.bytes);
+    }
+
+    #[cfg(feature = "records")]
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes == 0 && self.trailers.is_none()
     }

@@ -7,11 +7,14 @@ mod client_request;
 mod collect;
 mod drain;
 mod error;
+mod flush;
 mod hold;
 mod length;
 mod media;
 mod memory;
 mod policy;
+#[cfg(feature = "records")]
+mod records;
 mod request;
 pub mod respond;
 mod response;
@@ -24,6 +27,12 @@ pub use client_request::{ClientRequestSizeLimit, ClientRequestSizeLimitLayer};
 pub use collect::{BodyLimitExt, Collected, Prefix};
 pub use error::{Error, Subject, TooLarge};
 pub use policy::Policy;
+#[cfg(feature = "records")]
+#[cfg_attr(docsrs, doc(cfg(feature = "records")))]
+pub use records::{
+    RecordKind, RecordLimit, RecordLimitLayer, RecordLimitedBody, RequestRecordLimit,
+    RequestRecordLimitLayer,
+};
 pub use request::{RequestSizeLimit, RequestSizeLimitLayer};
 pub use respond::{RequestHead, ResponseBody};
 pub use response::{ResponseSizeLimit, ResponseSizeLimitLayer};

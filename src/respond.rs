@@ -69,6 +69,7 @@ use crate::{
     body::LimitedBody,
     drain::Drain,
     error::{BoxError, Error, Subject, TooLarge},
+    flush::Failure,
     hold::Held,
     media,
 };
@@ -306,9 +307,7 @@ pin_project! {
     pub struct ResponseBody<B> {
         #[pin]
         state: State<B>,
-        // An error that waits for what came before it to be flushed.
-        failure: Option<Error>,
-        flush: bool,
+        failure: Failure,
     }
 }
 
@@ -332,8 +331,7 @@ impl<B> ResponseBody<B> {
     pub(crate) fn inner(body: LimitedBody<B>) -> Self {
         Self {
             state: State::Inner { body },
-            failure: None,
-            flush: false,
+            failure: Failure::default(),
         }
     }
 
@@ -341,8 +339,7 @@ impl<B> ResponseBody<B> {
     pub(crate) fn held(held: Held, failure: Option<Error>) -> Self {
         Self {
             state: State::Held { held },
-            failure,
-            flush: false,
+            failure: Failure::new(failure),
         }
     }
 
@@ -353,19 +350,14 @@ impl<B> ResponseBody<B> {
         };
         Self {
             state: State::Answer { text, last, drain },
-            failure: None,
-            flush: false,
+            failure: Failure::default(),
         }
     }
 
-    /// Returns Pending once before an error, waking itself. A server then sends the head and what
-    /// passed, so the client sees a response that breaks off and not a connection that closes
-    /// without one, which it would take for a reason to repeat the request.
-    pub(crate) fn flush_before_error(self) -> Self {
-        Self {
-            flush: true,
-            ..self
-        }
+    /// Lets a server send the head and what passed before an error: see [`Failure`].
+    pub(crate) fn flush_before_error(mut self) -> Self {
+        self.failure.flush_first();
+        self
     }
 }
 
@@ -388,24 +380,17 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let this = self.project();
-        let failure = match this.state.project() {
-            StateProj::Inner { body } => {
-                if let Some(failure) = this.failure.take() {
-                    return Poll::Ready(Some(Err(failure)));
-                }
-                match ready!(body.poll_frame(cx)) {
-                    Some(Err(failure)) => failure,
-                    frame => return Poll::Ready(frame),
-                }
-            }
-            StateProj::Held { held } => match (held.pop(), this.failure.take()) {
-                (Some(frame), failure) => {
-                    *this.failure = failure;
+        match this.state.project() {
+            StateProj::Inner { .. } if this.failure.is_waiting() => {}
+            StateProj::Inner { body } => match ready!(body.poll_frame(cx)) {
+                Some(Err(failure)) => this.failure.set(failure),
+                frame => return Poll::Ready(frame),
+            },
+            StateProj::Held { held } => {
+                if let Some(frame) = held.pop() {
                     return Poll::Ready(Some(Ok(frame)));
                 }
-                (None, Some(failure)) => failure,
-                (None, None) => return Poll::Ready(None),
-            },
+            }
             StateProj::Answer { text, last, drain } => {
                 if text.is_empty() {
                     if let Some(drain) = drain {
@@ -417,17 +402,12 @@ where
                 let text = mem::take(text);
                 return Poll::Ready((!text.is_empty()).then(|| Ok(Frame::data(text))));
             }
-        };
-        if mem::take(this.flush) {
-            *this.failure = Some(failure);
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
         }
-        Poll::Ready(Some(Err(failure)))
+        Poll::Ready(ready!(this.failure.poll(cx)).map(Err))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.failure.is_none()
+        !self.failure.is_waiting()
             && match &self.state {
                 State::Inner { body } => body.is_end_stream(),
                 State::Held { held } => held.is_empty(),
@@ -438,7 +418,7 @@ where
     }
 
     fn size_hint(&self) -> SizeHint {
-        if self.failure.is_some() {
+        if self.failure.is_waiting() {
             return SizeHint::new();
         }
         match &self.state {
