@@ -127,10 +127,12 @@ impl Finder {
 
     /// How many bytes may come before anything can be too large.
     fn room(&self, max: u64) -> u64 {
-        self.unfinished()
-            .map(|span| max.saturating_sub(span.size))
-            .min()
-            .unwrap_or(max)
+        let counted = match self {
+            Self::Sse(_) => self.unfinished().map(|span| span.size).max(),
+            // A CR counts once something else follows it.
+            Self::Lines(lines) => Some(lines.len()),
+        };
+        max.saturating_sub(counted.unwrap_or(0))
     }
 
     /// How many bytes of the stream have been dealt with.

@@ -27,6 +27,11 @@ impl Lines {
         (self.len > 0).then_some(Span { start, size })
     }
 
+    /// How many bytes of it there are, a CR included.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
     /// See [`Finder::step`](super::finder::Finder::step).
     pub(crate) fn step(&mut self, chunk: &[u8]) -> (usize, Seen) {
         let Some(end) = search::line_feed(chunk) else {

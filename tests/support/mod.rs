@@ -97,8 +97,9 @@ impl Script {
 
     /// A body that repeats one step for ever and declares nothing.
     pub fn endless(step: Step) -> Self {
-        let script = Self::new([], Hint::Undeclared);
-        Self { refrain: Some(step), ..script }
+        let mut script = Self::new([], Hint::Undeclared);
+        script.refrain = Some(step);
+        script
     }
 
     pub fn log(&self) -> Log {
