@@ -69,6 +69,9 @@ impl Held {
     /// Takes all that `other` holds, after what is held already.
     #[cfg(feature = "records")]
     pub(crate) fn append(&mut self, other: &mut Self) {
+        if self.is_empty() {
+            return mem::swap(self, other);
+        }
         self.close_tail();
         other.close_tail();
         self.blocks.append(&mut other.blocks);

@@ -19,8 +19,10 @@ pub(super) struct Skip {
     ready: Held,
     // The unfinished record, or the unfinished comment line outside a record.
     held: Held,
-    // Whether the comment lines of the unfinished event are left out. They do not count, so an event
-    // that is not too large could otherwise hold any number of them.
+    // Whether there are comment lines in the unfinished event.
+    has_comments: bool,
+    // Whether they are left out. They do not count, so an event that is not too large could otherwise
+    // hold any number of them.
     sheds: bool,
     // What the event that is being removed leaves behind.
     remnant: Option<Remnant>,
@@ -90,6 +92,7 @@ impl Skip {
                 let room = max.saturating_sub(self.unfinished_bytes(&cut));
                 let skimmed = finder.skim(&chunk[cut.seen..], room);
                 if skimmed.whole > 0 {
+                    self.start_record();
                     cut.seen += skimmed.whole;
                     self.release(&mut cut);
                 }
@@ -143,13 +146,13 @@ impl Skip {
             (Seen::Record(span), _) if span.size > max => {
                 report(span);
                 let remnant = self.remnant.take();
-                self.sheds = false;
+                self.start_record();
                 self.remove_record(cut, taken);
                 let left = remnant.map(Remnant::into_event).unwrap_or_default();
                 return self.ready.push(Frame::data(left));
             }
             (Seen::Record(_) | Seen::Mark, _) => {
-                self.sheds = false;
+                self.start_record();
                 cut.seen += taken;
                 return self.release(cut);
             }
@@ -164,6 +167,7 @@ impl Skip {
                 if is_over && record.is_none() {
                     return self.remove_record(cut, taken);
                 }
+                self.has_comments = record.is_some();
                 cut.seen += taken;
             }
             (_, None) => {
@@ -180,9 +184,14 @@ impl Skip {
         let is_outside = record.is_none() && matches!(seen, Seen::Comment(_) | Seen::Lf);
         if is_outside {
             self.release(cut);
-        } else if finder.is_sse() && record.is_some() && self.unfinished_bytes(cut) > max {
+        } else if self.has_comments && !self.sheds && self.unfinished_bytes(cut) > max {
             self.shed(cut);
         }
+    }
+
+    fn start_record(&mut self) {
+        self.has_comments = false;
+        self.sheds = false;
     }
 
     /// Lets go out what is unfinished, and the chunk as far as it has been seen.
