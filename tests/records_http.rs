@@ -40,7 +40,9 @@ async fn serve(app: Router) -> SocketAddr {
 }
 
 /// An axum handler that sends each text of the channel as an event.
-fn events(mut texts: mpsc::UnboundedReceiver<String>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+fn events(
+    mut texts: mpsc::UnboundedReceiver<String>,
+) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let texts = stream::poll_fn(move |cx| texts.poll_recv(cx));
     Sse::new(texts.map(|text| Ok(Event::default().id("7").data(text))))
 }
@@ -63,7 +65,9 @@ async fn a_client_gets_each_event_before_the_next_is_made() {
         let (send, texts) = mpsc::unbounded_channel();
         let address = serve(app_of(texts, Arc::default())).await;
         let response = reqwest::get(format!("http://{address}")).await.unwrap();
-        let mut body = http::Response::from(response).into_body().limit_records(RecordKind::Sse, 100);
+        let mut body = http::Response::from(response)
+            .into_body()
+            .limit_records(RecordKind::Sse, 100);
         if skips {
             body = body.skip_oversized();
         }
@@ -82,7 +86,9 @@ async fn a_client_gets_each_event_before_the_next_is_made() {
             assert!(events.next().await.is_none());
         } else {
             let error = events.next().await.unwrap().unwrap_err();
-            let eventsource_stream::EventStreamError::Transport(error) = error else { panic!("{error}") };
+            let eventsource_stream::EventStreamError::Transport(error) = error else {
+                panic!("{error}")
+            };
             let error = error.too_large().unwrap();
             assert_eq!((error.subject(), error.limit()), (Subject::Record, 100));
         }
@@ -104,7 +110,9 @@ async fn a_servers_breach_is_seen_as_a_break() {
         // The stream does not end: only the limit can end the response.
 
         let mut raw = TcpStream::connect(address).await.unwrap();
-        raw.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        raw.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+            .await
+            .unwrap();
         let mut answer = String::new();
         let _ = raw.read_to_string(&mut answer).await;
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -140,7 +148,12 @@ async fn a_server_that_skips_goes_on() {
         send.send(text.into()).unwrap();
     }
     drop(send);
-    let text = reqwest::get(format!("http://{address}")).await.unwrap().text().await.unwrap();
+    let text = reqwest::get(format!("http://{address}"))
+        .await
+        .unwrap()
+        .text()
+        .await
+        .unwrap();
     assert_eq!(text, "id: 7\ndata: first\n\nid: 7\n\nid: 7\ndata: last\n\n");
 }
 
@@ -150,7 +163,8 @@ async fn import(mut lines: JsonLines<Value>) -> (StatusCode, String) {
         match line {
             Ok(_) => count += 1,
             Err(error) => {
-                let status = TooLarge::find(&error).map_or(StatusCode::BAD_REQUEST, TooLarge::status);
+                let status =
+                    TooLarge::find(&error).map_or(StatusCode::BAD_REQUEST, TooLarge::status);
                 return (status, format!("{count} and an error"));
             }
         }
@@ -170,16 +184,29 @@ async fn json_lines_are_bounded_one_by_one() {
     for (app, skips) in [(limited, false), (skipping, true)] {
         let address = serve(app.layer(RequestSizeLimitLayer::server(1024 * 1024))).await;
         let upload = async |lines: String| {
-            let frames: Vec<_> = lines.as_bytes().chunks(1000).map(|chunk| Ok::<_, Infallible>(chunk.to_vec())).collect();
+            let frames: Vec<_> = lines
+                .as_bytes()
+                .chunks(1000)
+                .map(|chunk| Ok::<_, Infallible>(chunk.to_vec()))
+                .collect();
             let response = reqwest::Client::new()
                 .post(format!("http://{address}"))
                 .header("content-type", "application/x-ndjson")
                 .body(reqwest::Body::wrap_stream(stream::iter(frames)))
-                .send().await.unwrap();
+                .send()
+                .await
+                .unwrap();
             (response.status().as_u16(), response.text().await.unwrap())
         };
-        assert_eq!(upload(last_without_end.clone()).await, (200, "10001".into()));
-        let expected = if skips { (200, "20000".into()) } else { (413, "10000 and an error".into()) };
+        assert_eq!(
+            upload(last_without_end.clone()).await,
+            (200, "10001".into())
+        );
+        let expected = if skips {
+            (200, "20000".into())
+        } else {
+            (413, "10000 and an error".into())
+        };
         assert_eq!(upload(format!("{small}{large}{small}")).await, expected);
         assert_eq!(upload(format!("{small}{invalid}")).await.0, 400);
         // The limit on the whole is another one.

@@ -95,17 +95,27 @@ fn lines_of<'a>(text: &'a [u8], ends: &[&str]) -> Vec<Line<'a>> {
     let mut lines = Vec::new();
     let (mut start, mut at) = (0, 0);
     while at < text.len() {
-        let end = ends.iter().find(|end| text[at..].starts_with(end.as_bytes()));
+        let end = ends
+            .iter()
+            .find(|end| text[at..].starts_with(end.as_bytes()));
         let len = end.map_or(0, |end| end.len());
         if len > 0 {
             let (line, end) = (&text[start..at], &text[at..at + len]);
-            lines.push(Line { start, text: line, end });
+            lines.push(Line {
+                start,
+                text: line,
+                end,
+            });
             start = at + len;
         }
         at += len.max(1);
     }
     let (line, end) = (&text[start..], &text[at..]);
-    lines.push(Line { start, text: line, end });
+    lines.push(Line {
+        start,
+        text: line,
+        end,
+    });
     lines
 }
 
@@ -128,7 +138,9 @@ fn expected_lines(text: &[u8], max: usize) -> Expected {
             continue;
         }
         expected.removed.push((line.start as u64, counted as u64));
-        expected.breach.get_or_insert((line.start, line.start + max));
+        expected
+            .breach
+            .get_or_insert((line.start, line.start + max));
     }
     expected
 }
@@ -137,14 +149,22 @@ fn expected_events(text: &[u8], max: usize) -> Expected {
     let mut expected = Expected::default();
     // A stream that ends inside a byte order mark has nothing that counts.
     let mark = "\u{feff}".as_bytes();
-    let mark = if text.starts_with(mark) || mark.starts_with(text) { text.len().min(3) } else { 0 };
+    let mark = if text.starts_with(mark) || mark.starts_with(text) {
+        text.len().min(3)
+    } else {
+        0
+    };
     expected.kept.extend(&text[..mark]);
     let mut event: Vec<Line<'_>> = Vec::new();
     for mut line in lines_of(&text[mark..], &["\r\n", "\n", "\r"]) {
         line.start += mark;
         if line.is_comment() && line.text.len() > max {
-            expected.breach.get_or_insert((line.start, line.start + max));
-            expected.removed.push((line.start as u64, line.text.len() as u64));
+            expected
+                .breach
+                .get_or_insert((line.start, line.start + max));
+            expected
+                .removed
+                .push((line.start as u64, line.text.len() as u64));
         }
         if line.is_blank() {
             end_event(&mut expected, &event, Some(line), max);
@@ -180,7 +200,9 @@ fn end_event(expected: &mut Expected, event: &[Line<'_>], end: Option<Line<'_>>,
                 expected.kept.extend(line.raw());
             }
         }
-        expected.kept.extend(end.map(|end| end.raw()).unwrap_or_default());
+        expected
+            .kept
+            .extend(end.map(|end| end.raw()).unwrap_or_default());
         return;
     }
     expected.removed.push((event[0].start as u64, size as u64));
@@ -239,7 +261,7 @@ fn check(text: &[u8], cuts: &[usize], kind: RecordKind, max: u64) {
             assert_eq!((error.limit(), error.read()), (max, max + 1));
             assert_eq!(error.subject(), Subject::Record);
             assert!(!error.read_is_total());
-            assert_eq!(failing.reports, [error.clone()]);
+            assert_eq!(failing.reports.iter().collect::<Vec<_>>(), [error]);
             // All that comes before the record, and no byte more of it than may pass.
             assert!(text.starts_with(&failing.data), "{shown:?}");
             let passed = failing.data.len();
@@ -248,7 +270,10 @@ fn check(text: &[u8], cuts: &[usize], kind: RecordKind, max: u64) {
                 _ if *start == 0 => 2,
                 _ => 0,
             };
-            assert!((*start..=at + slack).contains(&passed), "{shown:?}: {start} {passed} {at}");
+            assert!(
+                (*start..=at + slack).contains(&passed),
+                "{shown:?}: {start} {passed} {at}"
+            );
         }
         other => panic!("{shown:?}: {other:?}"),
     }
@@ -257,10 +282,14 @@ fn check(text: &[u8], cuts: &[usize], kind: RecordKind, max: u64) {
     let show = |data: &[u8]| String::from_utf8_lossy(data).into_owned();
     assert_eq!(show(&skipping.data), show(&expected.kept), "{shown:?}");
     assert_eq!(skipping.error, None);
-    let reported: Vec<_> = skipping.reports.iter().map(|error| {
-        assert!(error.read_is_total() && error.limit() == max);
-        (error.record_offset().unwrap(), error.read())
-    }).collect();
+    let reported: Vec<_> = skipping
+        .reports
+        .iter()
+        .map(|error| {
+            assert!(error.read_is_total() && error.limit() == max);
+            (error.record_offset().unwrap(), error.read())
+        })
+        .collect();
     assert_eq!(reported, expected.removed, "{shown:?}");
 }
 
@@ -268,9 +297,33 @@ const KINDS: [RecordKind; 2] = [RecordKind::Sse, RecordKind::Lines];
 
 fn texts() -> impl Strategy<Value = Vec<u8>> {
     let tokens: &[&[u8]] = &[
-        b"\n", b"\n", b"\r", b"\r\n", b"\n\n", b"\r\r", b"\r\n\r\n", b":", b":c", b": ping\n",
-        b"a", b"data: x", b"data: y\n", b"id: 1\n", b"id: 22", b"id", b"id:", b"id: \0", b"idx",
-        b"retry: 5", b"retry:77\n", b"retry: x", b"ret", b"\xEF\xBB\xBF", b"\xEF", b"\xEF\xBB", b"\0",
+        b"\n",
+        b"\n",
+        b"\r",
+        b"\r\n",
+        b"\n\n",
+        b"\r\r",
+        b"\r\n\r\n",
+        b":",
+        b":c",
+        b": ping\n",
+        b"a",
+        b"data: x",
+        b"data: y\n",
+        b"id: 1\n",
+        b"id: 22",
+        b"id",
+        b"id:",
+        b"id: \0",
+        b"idx",
+        b"retry: 5",
+        b"retry:77\n",
+        b"retry: x",
+        b"ret",
+        b"\xEF\xBB\xBF",
+        b"\xEF",
+        b"\xEF\xBB",
+        b"\0",
     ];
     let token = prop_oneof![
         8 => select(tokens).prop_map(<[u8]>::to_vec),

@@ -42,8 +42,11 @@ struct Cut<'a> {
 impl Skip {
     /// The next frame that may go out.
     pub(super) fn pop(&mut self) -> Option<Frame<Bytes>> {
+        if self.ready.is_empty() {
+            return None;
+        }
         let frame = self.ready.pop();
-        if frame.is_none() {
+        if self.ready.is_empty() {
             // A queue that was long keeps its room.
             self.ready = Held::default();
         }

@@ -149,7 +149,10 @@ impl Body for Script {
             }
             Some(Step::Fail) => {
                 self.over = true;
-                Some(Err(io::Error::new(io::ErrorKind::ConnectionReset, "the script failed")))
+                Some(Err(io::Error::new(
+                    io::ErrorKind::ConnectionReset,
+                    "the script failed",
+                )))
             }
             None => {
                 self.over = true;
@@ -166,7 +169,7 @@ impl Body for Script {
         match &self.hint {
             Hint::Declared => SizeHint::with_exact(self.left()),
             Hint::Undeclared => SizeHint::new(),
-            Hint::Fixed(hint) => hint.clone(),
+            Hint::Fixed(hint) => *hint,
         }
     }
 }
