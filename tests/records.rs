@@ -650,6 +650,20 @@ async fn callbacks_and_labels() {
 }
 
 #[tokio::test]
+async fn a_body_that_is_given_back_is_not_reported() {
+    let ends = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&ends);
+    let layer = RecordLimitLayer::sse_with(|_| Some(10)).on_end(move |_| {
+        count.fetch_add(1, Ordering::SeqCst);
+    });
+    let service = layer.layer(answering(&[], "data: 1\n\n"));
+    let response = service.oneshot(Request::new(())).await.unwrap();
+    let inner = response.into_body().into_inner().unwrap();
+    assert!(!inner.log().dropped());
+    assert_eq!(ends.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
 async fn lines_of_requests_below_a_size_limit() {
     let service = service_fn(async |mut request: Request<RecordLimitedBody<_>>| {
         let (data, error) = drain(request.body_mut());

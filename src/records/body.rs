@@ -219,6 +219,7 @@ impl<B> RecordLimitedBody<B> {
     /// What was read from it and is held is lost.
     #[must_use]
     pub fn into_inner(mut self) -> Option<B> {
+        self.callbacks = None;
         self.inner.take()
     }
 
