@@ -333,7 +333,7 @@ fn texts() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn limits() -> impl Strategy<Value = u64> {
-    prop_oneof![0..12_u64, 0..200_u64, Just(u64::MAX - 1)]
+    prop_oneof![0..12_u64, 0..200_u64, 0..3000_u64, Just(u64::MAX - 1)]
 }
 
 proptest! {

@@ -55,6 +55,7 @@ mod search {
 }
 
 use finder::Finder;
+use proptest::{collection::vec, prelude::*, sample::select};
 
 /// How many bytes are looked at in a stream in frames of a size.
 fn looked_at(stream: &str, sse: bool, max: u64, frame: usize) -> u64 {
@@ -141,5 +142,43 @@ fn of_short_records_in_a_large_frame_hardly_any_are_looked_at() {
     ] {
         let looked_at = looked_at(&stream, sse, 16 * 1024 * 1024, 16 * 1024);
         assert!(looked_at < stream.len() as u64 / 100, "{looked_at}");
+    }
+}
+
+/// What the search for the last blank line should find, byte by byte.
+fn expected_tail(before: u8, data: &[u8]) -> searches::Tail {
+    let previous = |at: usize| at.checked_sub(1).map_or(before, |at| data[at]);
+    let is_end = |byte| matches!(byte, b'\r' | b'\n');
+    let is_blank = |&at: &usize| {
+        is_end(data[at]) && is_end(previous(at)) && (previous(at), data[at]) != (b'\r', b'\n')
+    };
+    let start = (0..data.len()).rev().find(is_blank).map(|at| at + 1);
+    let tail = start.unwrap_or(0)..data.len();
+    searches::Tail {
+        start,
+        ends: tail.clone().filter(|&at| is_end(data[at])).count(),
+        has_comments: tail
+            .into_iter()
+            .any(|at| data[at] == b':' && is_end(previous(at))),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(5000))]
+
+    // Long enough for the search by blocks, short enough lines to bring it about.
+    #[test]
+    fn the_last_blank_line_is_found(
+        before in select(b"\r\nx".as_slice()),
+        runs in vec((select(["x", "xx\n", "x\r\n", "xxxx\r"].as_slice()), 1..90_usize), 0..12),
+        marks in vec((any::<usize>(), select(["\n\n", "\n:", "\r:", "\r\r", "\r\n"].as_slice())), 0..3),
+    ) {
+        let runs = runs.iter().map(|(text, times)| text.repeat(*times));
+        let mut data = runs.collect::<String>().into_bytes();
+        for (at, mark) in marks {
+            let at = at % (data.len() + 1);
+            data.splice(at..at, mark.bytes());
+        }
+        prop_assert_eq!(searches::tail(before, &data), expected_tail(before, &data));
     }
 }
