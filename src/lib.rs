@@ -8,6 +8,9 @@ mod collect;
 mod drain;
 mod error;
 mod hold;
+#[cfg(feature = "json")]
+#[cfg_attr(docsrs, doc(cfg(feature = "json")))]
+pub mod json;
 mod length;
 mod media;
 mod memory;
