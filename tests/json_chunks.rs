@@ -60,7 +60,7 @@ fn at_cuts<'a>(mut text: &'a [u8], cuts: &[usize]) -> Vec<&'a [u8]> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
     fn the_outcome_does_not_depend_on_the_chunks(

@@ -263,7 +263,10 @@ impl Work {
             Some(path) => Some(path.innermost),
             None => self.tracker(Role::Cut).and_then(Tracker::holder),
         };
-        self.places.holder = holder.map(Object::new);
+        self.places.holder = holder.map(|depth| Object {
+            is_empty: false,
+            ..Object::new(depth)
+        });
     }
 
     /// Objects that take markers end where the document now is.

@@ -230,8 +230,6 @@ impl Store {
             }
             (Flow::Undecided, _, Some(array)) if array.depth == depth => {
                 self.undecided = None;
-                self.flow = Flow::Fixed;
-                self.make_room(0, at)?;
                 Ended::Kept
             }
             (Flow::Copy | Flow::DroppedCopy, ..) => {
@@ -244,6 +242,7 @@ impl Store {
             _ => return Ok(Ended::Other),
         };
         self.flow = Flow::Fixed;
+        self.make_room(0, at)?;
         Ok(ended)
     }
 

@@ -31,9 +31,47 @@ pub fn node() -> impl Strategy<Value = Node> {
     })
 }
 
+/// A long array in an object in an object, and things around it, as servers answer.
+fn envelope() -> impl Strategy<Value = Node> {
+    let key = || select(KEYS).prop_map(str::to_owned);
+    let members = |most: usize| prop::collection::vec((key(), small()), 0..most);
+    let items = (small(), prop::collection::vec(small(), 0..40));
+    let items = items.prop_map(|(first, rest)| {
+        Node::Array([first].into_iter().chain(rest).collect())
+    });
+    let text = prop::collection::vec(select(SCALARS), 1..12).prop_map(|parts| {
+        let parts = parts.iter().filter_map(|part| part.strip_prefix('"')?.strip_suffix('"'));
+        Node::Scalar(format!("\"{}\"", parts.collect::<String>()))
+    });
+    let long = prop_oneof![3 => items, 1 => text];
+    let holder = (members(3), key(), long.clone(), members(4));
+    let holder = holder.prop_map(|(mut before, key, long, after)| {
+        before.push((key, long));
+        before.extend(after);
+        Node::Object(before)
+    });
+    (members(3), prop::collection::vec((key(), prop_oneof![holder, long]), 1..4), members(4)).prop_map(
+        |(mut before, inner, after)| {
+            before.extend(inner);
+            before.extend(after);
+            Node::Object(before)
+        },
+    )
+}
+
+fn small() -> impl Strategy<Value = Node> {
+    let scalar = || select(SCALARS).prop_map(|written| Node::Scalar(written.to_owned()));
+    prop_oneof![
+        3 => scalar(),
+        1 => prop::collection::vec(scalar(), 0..4).prop_map(Node::Array),
+        1 => scalar().prop_map(|value| Node::Object(vec![("\"k\"".to_owned(), value)])),
+    ]
+}
+
 /// A document, with whitespace wherever it may be.
 pub fn written() -> impl Strategy<Value = (Node, String)> {
-    (node(), prop::collection::vec(0_u8..8, 1..20), any::<bool>()).prop_map(|(node, spaces, mark)| {
+    let node = prop_oneof![1 => node(), 3 => envelope()];
+    (node, prop::collection::vec(0_u8..8, 1..20), any::<bool>()).prop_map(|(node, spaces, mark)| {
         let mut spaces = spaces.into_iter().cycle();
         let mut text = String::from(if mark { "\u{feff}" } else { "" });
         write(&node, &mut spaces, &mut text);
