@@ -66,6 +66,12 @@ impl Held {
         self.trailers.take().map(Frame::trailers)
     }
 
+    /// How many bytes of data are held.
+    #[cfg(feature = "json")]
+    pub(crate) fn len(&self) -> u64 {
+        self.bytes
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes == 0 && self.trailers.is_none()
     }

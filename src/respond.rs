@@ -231,8 +231,8 @@ fn problem(error: &TooLarge, more: &str) -> Response<Bytes> {
     with_type(status, "application/problem+json", text)
 }
 
-fn with_type(status: StatusCode, content_type: &'static str, text: String) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::from(text));
+pub(crate) fn with_type(status: StatusCode, content_type: &'static str, text: impl Into<Bytes>) -> Response<Bytes> {
+    let mut response = Response::new(text.into());
     *response.status_mut() = status;
     response
         .headers_mut()
@@ -240,16 +240,15 @@ fn with_type(status: StatusCode, content_type: &'static str, text: String) -> Re
     response
 }
 
-/// What a layer answers with.
-#[derive(Clone)]
-pub(crate) struct Answer(Arc<MakeAnswer>);
+/// What a layer answers with, and to which error.
+pub(crate) struct Answer<E = TooLarge>(Arc<MakeAnswer<E>>);
 
-type MakeAnswer = dyn Fn(&TooLarge, &RequestHead) -> Response<Bytes> + Send + Sync;
+type MakeAnswer<E> = dyn Fn(&E, &RequestHead) -> Response<Bytes> + Send + Sync;
 
-impl Answer {
+impl<E> Answer<E> {
     pub(crate) fn new<F, T>(answer: F) -> Self
     where
-        F: Fn(&TooLarge, &RequestHead) -> Response<T> + Send + Sync + 'static,
+        F: Fn(&E, &RequestHead) -> Response<T> + Send + Sync + 'static,
         T: Into<Bytes>,
     {
         Self(Arc::new(move |error, head| {
@@ -260,10 +259,13 @@ impl Answer {
     /// The whole answer, with what the closure may have left out, sent while `drain` lasts.
     pub(crate) fn make<B>(
         &self,
-        error: TooLarge,
+        error: E,
         head: &RequestHead,
         drain: Option<Drain>,
-    ) -> Response<ResponseBody<B>> {
+    ) -> Response<ResponseBody<B>>
+    where
+        E: Clone + Send + Sync + 'static,
+    {
         let (mut parts, text) = (self.0)(&error, head).into_parts();
         if !text.is_empty() {
             parts.headers.insert(CONTENT_LENGTH, text.len().into());
@@ -279,6 +281,12 @@ impl Answer {
     }
 }
 
+impl<E> Clone for Answer<E> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
 /// Marks an answer of ours, which other limits leave alone.
 #[derive(Clone)]
 pub(crate) struct Refusal;
@@ -289,7 +297,7 @@ impl Default for Answer {
     }
 }
 
-impl fmt::Debug for Answer {
+impl<E> fmt::Debug for Answer<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Answer")
     }

@@ -1,8 +1,15 @@
 use bytes::Bytes;
-use http::{HeaderValue, Response, header::CONTENT_TYPE};
+use http::{Response, StatusCode};
 
 use super::report::Unfit;
-use crate::respond::RequestHead;
+use crate::respond::{RequestHead, with_type};
+
+/// What a layer answers with unless told otherwise.
+pub(super) fn standard(unfit: &Unfit, _: &RequestHead) -> Response<Bytes> {
+    let text = format!("{}\n", unfit.sentence());
+    let status = StatusCode::INTERNAL_SERVER_ERROR;
+    with_type(status, "text/plain; charset=utf-8", text)
+}
 
 /// Answers with a JSON-RPC error: code -32603, and the `id` of the message that did not fit.
 ///
@@ -17,8 +24,5 @@ use crate::respond::RequestHead;
 /// The reason is `response_malformed` for what is not JSON.
 #[must_use]
 pub fn rpc_error(unfit: &Unfit, _: &RequestHead) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::from(unfit.rpc_message()));
-    let json = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(CONTENT_TYPE, json);
-    response
+    with_type(StatusCode::OK, "application/json", unfit.rpc_message())
 }

@@ -3,6 +3,7 @@
 mod answer;
 mod engine;
 mod finish;
+mod layer;
 mod pointer;
 mod report;
 mod rope;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 
 pub use answer::rpc_error;
+pub use layer::{BaseOffset, FitLimit, JsonFit, JsonFitLayer};
 pub use pointer::{Pointer, PointerError};
 pub use report::{FitReport, Fitted, Unfit, UnfitReason};
 pub use settings::{Fit, Marker};
