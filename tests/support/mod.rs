@@ -2,6 +2,10 @@
 
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
+pub mod drive;
+
+pub mod net;
+
 use std::{
     collections::VecDeque,
     io,
@@ -97,8 +101,9 @@ impl Script {
 
     /// A body that repeats one step for ever and declares nothing.
     pub fn endless(step: Step) -> Self {
-        let script = Self::new([], Hint::Undeclared);
-        Self { refrain: Some(step), ..script }
+        let mut script = Self::new([], Hint::Undeclared);
+        script.refrain = Some(step);
+        script
     }
 
     pub fn log(&self) -> Log {
@@ -129,7 +134,8 @@ impl Body for Script {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         assert!(!self.over, "polled after its end");
-        self.log.0.polls.fetch_add(1, Ordering::SeqCst);
+        let polls = self.log.0.polls.fetch_add(1, Ordering::SeqCst);
+        assert!(polls < 1_000_000, "polled without an end");
         let step = self.steps.pop_front().or_else(|| self.refrain.clone());
         Poll::Ready(match step {
             Some(Step::Data(data)) => Some(Ok(Frame::data(data))),
@@ -148,7 +154,10 @@ impl Body for Script {
             }
             Some(Step::Fail) => {
                 self.over = true;
-                Some(Err(io::Error::new(io::ErrorKind::ConnectionReset, "the script failed")))
+                Some(Err(io::Error::new(
+                    io::ErrorKind::ConnectionReset,
+                    "the script failed",
+                )))
             }
             None => {
                 self.over = true;
@@ -165,7 +174,7 @@ impl Body for Script {
         match &self.hint {
             Hint::Declared => SizeHint::with_exact(self.left()),
             Hint::Undeclared => SizeHint::new(),
-            Hint::Fixed(hint) => hint.clone(),
+            Hint::Fixed(hint) => *hint,
         }
     }
 }
