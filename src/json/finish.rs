@@ -22,7 +22,7 @@ pub(super) fn finish(
     if store.is_over() {
         added.copies(&store, &fit.copy_text, Numbers::default());
         let whole = store.part.as_ref().is_none_or(|part| part.whole);
-        if !whole || !added.fit(fit, &store) {
+        if !whole || added.excess(fit, &store) > 0 {
             let report = cut_part(fit, &mut store, places, &mut added)?;
             cut = Some(report);
         }
@@ -61,10 +61,11 @@ impl Added {
         }
     }
 
-    fn fit(&self, fit: &Fit, store: &Store) -> bool {
+    /// How many bytes there are too many.
+    fn excess(&self, fit: &Fit, store: &Store) -> u64 {
         let added: usize = self.at.iter().map(|(_, text)| text.len()).sum();
         let held = store.fixed_len() + store.elastic.len();
-        (held + added + self.ending.len()) as u64 <= fit.limit
+        ((held + added + self.ending.len()) as u64).saturating_sub(fit.limit)
     }
 
     fn weave(mut self, store: Store) -> Vec<Bytes> {
@@ -102,61 +103,108 @@ fn cut_part(
     places: &Places,
     added: &mut Added,
 ) -> Result<CutReport, UnfitReason> {
-    let Some(part) = &store.part else {
-        return Err(UnfitReason::TooLarge);
-    };
-    let quotes = if part.is_string { 2 } else { 0 };
-    if part.bytes <= quotes {
+    let part = store.part.as_ref().ok_or(UnfitReason::TooLarge)?;
+    let (is_string, bytes, items) = (part.is_string, part.bytes, part.items);
+    if bytes == 0 || (is_string && bytes == QUOTES) {
         return Err(UnfitReason::TooLarge);
     }
     let markers = MarkerPlace::find(fit, store, places)?;
-    let total = if part.is_string { part.bytes - quotes } else { part.items };
-    let mut say = |store: &Store, kept: u64, next_offset: u64| {
-        let numbers = Numbers { kept, total, next_offset };
-        added.at.clear();
-        added.copies(store, fit.note.as_ref().unwrap_or(&fit.copy_text), numbers);
-        added.ending.clear();
-        if quotes > 0 {
-            fit.ending().write(numbers, &mut added.ending);
-            added.ending.push('"');
-        }
-        if let Some(place) = &markers {
-            added.at.push((place.point, place.text(fit, numbers)));
-        }
-        added.fit(fit, store)
+    let cutting = Cutting {
+        fit,
+        markers,
+        added,
     };
-    if part.is_string {
-        // Not all of it, as then it would not be cut.
-        let held = store.elastic.len().min(part.bytes as usize - 2);
-        let mut end = held;
-        loop {
-            end = store.elastic.floor_boundary(end);
-            if end < 2 {
-                return Err(UnfitReason::NothingKept);
-            }
-            store.elastic.truncate(end);
-            let kept = end as u64 - 1;
-            if say(store, kept, 0) {
-                let next_offset = None;
-                return Ok(CutReport { kept, total, next_offset });
-            }
-            end -= 1;
-        }
+    if is_string {
+        return cutting.string(store, bytes - QUOTES);
     }
     let offset = fit.offset.map(Ok).or(places.offset).unwrap_or(Ok(0))?;
     // Then no part of the items leads beyond it either.
-    offset.checked_add(total).ok_or(UnfitReason::BadOffset)?;
-    loop {
-        let kept = store.part.as_ref().map_or(0, |part| part.kept);
-        let next_offset = offset + kept;
-        // All of them may be there, and just not fit.
-        if kept < total && say(store, kept, next_offset) {
-            let next_offset = Some(next_offset);
-            return Ok(CutReport { kept, total, next_offset });
+    offset.checked_add(items).ok_or(UnfitReason::BadOffset)?;
+    cutting.array(store, items, offset)
+}
+
+/// How many bytes of a string are not its own.
+const QUOTES: u64 = 2;
+
+struct Cutting<'a> {
+    fit: &'a Fit,
+    markers: Option<MarkerPlace>,
+    added: &'a mut Added,
+}
+
+impl Cutting<'_> {
+    fn array(mut self, store: &mut Store, total: u64, offset: u64) -> Result<CutReport, UnfitReason> {
+        loop {
+            let kept = store.part.as_ref().map_or(0, |part| part.kept);
+            let next_offset = offset + kept;
+            let numbers = Numbers {
+                kept,
+                total,
+                next_offset,
+            };
+            // All of them may be there, and just not fit.
+            if kept < total && self.say(store, numbers) == 0 {
+                let next_offset = Some(next_offset);
+                return Ok(CutReport {
+                    kept,
+                    total,
+                    next_offset,
+                });
+            }
+            if !store.give_up_item() {
+                return Err(UnfitReason::NothingKept);
+            }
         }
-        if !store.give_up_item() {
-            return Err(UnfitReason::NothingKept);
+    }
+
+    fn string(mut self, store: &mut Store, total: u64) -> Result<CutReport, UnfitReason> {
+        let ending = self.fit.ending();
+        // In the ending, in each copy, and in a marker.
+        let numbers_said = ending.numbers() * (2 + store.copies().len());
+        // Not all of it, as then it would not be cut.
+        let mut end = usize::try_from(total).map_or(store.elastic.len(), |total| {
+            store.elastic.len().min(total)
+        });
+        loop {
+            end = store.elastic.floor_boundary(end);
+            // The quote alone is nothing.
+            if end <= 1 {
+                return Err(UnfitReason::NothingKept);
+            }
+            store.elastic.truncate(end);
+            let numbers = Numbers {
+                kept: end as u64 - 1,
+                total,
+                next_offset: 0,
+            };
+            self.added.ending.clear();
+            ending.write(numbers, &mut self.added.ending);
+            self.added.ending.push('"');
+            let excess = self.say(store, numbers);
+            if excess == 0 {
+                return Ok(CutReport {
+                    kept: numbers.kept,
+                    total,
+                    next_offset: None,
+                });
+            }
+            // Each number may lose a digit on the way there, and no more than that if it is not small.
+            let sure = excess.saturating_sub(numbers_said as u64);
+            let sure = if sure < numbers.kept / 10 { sure } else { 0 };
+            end -= (sure as usize).max(1);
         }
+    }
+
+    /// Says what was cut, and returns how many bytes are too many then.
+    fn say(&mut self, store: &Store, numbers: Numbers) -> u64 {
+        let text = self.fit.note.as_ref().unwrap_or(&self.fit.copy_text);
+        self.added.at.clear();
+        self.added.copies(store, text, numbers);
+        if let Some(place) = &self.markers {
+            let text = place.text(self.fit, numbers);
+            self.added.at.push((place.point, text));
+        }
+        self.added.excess(self.fit, store)
     }
 }
 
