@@ -231,7 +231,11 @@ fn problem(error: &TooLarge, more: &str) -> Response<Bytes> {
     with_type(status, "application/problem+json", text)
 }
 
-pub(crate) fn with_type(status: StatusCode, content_type: &'static str, text: impl Into<Bytes>) -> Response<Bytes> {
+pub(crate) fn with_type(
+    status: StatusCode,
+    content_type: &'static str,
+    text: impl Into<Bytes>,
+) -> Response<Bytes> {
     let mut response = Response::new(text.into());
     *response.status_mut() = status;
     response

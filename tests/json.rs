@@ -6,6 +6,8 @@ mod support {
     pub mod json_oracle;
 }
 
+use std::str;
+
 use proptest::prelude::*;
 use serde::de::IgnoredAny;
 use support::{
@@ -78,10 +80,36 @@ fn scanned(text: impl AsRef<[u8]>) -> Result<String, UnfitReason> {
 #[test]
 fn valid_documents_are_kept_as_they_are_written() {
     for valid in [
-        "null", "true", "false", "0", "-0", "-0.0e-0", "1", "1e400", "1E+2", "-1.5e-10", "123456789012345678901234567890",
-        "0.1", r#""""#, r#""\u0000""#, r#""\uD834\uDd1e""#, r#""\ud800""#, r#""\udc00\ud800""#, r#""\"\\\/\b\f\n\r\t""#,
-        "\"\u{7f}\u{2028}\u{10ffff}\"", "[]", "{}", "[[]]", "[{}]", r#"{"":0}"#, r#"{"a":1,"a":2}"#, "[1,2]", r#"{"a":{"b":[null]}}"#,
-        r#"["\\"]"#, r#"["\\\""]"#, r#"{"\u0000\\":[]}"#,
+        "null",
+        "true",
+        "false",
+        "0",
+        "-0",
+        "-0.0e-0",
+        "1",
+        "1e400",
+        "1E+2",
+        "-1.5e-10",
+        "123456789012345678901234567890",
+        "0.1",
+        r#""""#,
+        r#""\u0000""#,
+        r#""\uD834\uDd1e""#,
+        r#""\ud800""#,
+        r#""\udc00\ud800""#,
+        r#""\"\\\/\b\f\n\r\t""#,
+        "\"\u{7f}\u{2028}\u{10ffff}\"",
+        "[]",
+        "{}",
+        "[[]]",
+        "[{}]",
+        r#"{"":0}"#,
+        r#"{"a":1,"a":2}"#,
+        "[1,2]",
+        r#"{"a":{"b":[null]}}"#,
+        r#"["\\"]"#,
+        r#"["\\\""]"#,
+        r#"{"\u0000\\":[]}"#,
     ] {
         assert_eq!(scanned(valid).as_deref(), Ok(valid));
         assert!(is_valid(valid.as_bytes()), "{valid}");
@@ -89,22 +117,110 @@ fn valid_documents_are_kept_as_they_are_written() {
         let spaced = format!("\n\t{valid} \r\n");
         assert_eq!(scanned(spaced).as_deref(), Ok(valid));
     }
-    assert_eq!(scanned("[ 1 , \"a b\" ,\n{ \"k\" :\t1 } ]").as_deref(), Ok(r#"[1,"a b",{"k":1}]"#));
+    assert_eq!(
+        scanned("[ 1 , \"a b\" ,\n{ \"k\" :\t1 } ]").as_deref(),
+        Ok(r#"[1,"a b",{"k":1}]"#)
+    );
     assert_eq!(scanned("\t").as_deref(), Err(&UnfitReason::Malformed));
 }
 
 #[test]
 fn invalid_documents_are_reported_and_never_mended() {
     let invalid: &[&[u8]] = &[
-        b"", b"   ", b"nul", b"nulll", b"nullx", b"True", b"tru ", b"NaN", b"Infinity", b"-", b"-x", b"+1", b"01", b"-01", b"00", b"1.", b".5", b"1.e1",
-        b"1e", b"1e+", b"1e+x", b"1.5.5", b"1ee1", b"0x1", b"1 000", b"\"", b"\"a", b"\"\\", b"\"\\\"", b"\"\\x\"", b"\"\\u12\"", b"\"\\u123g\"", b"\"\\U1234\"",
-        b"'a'", b"[", b"]", b"[1", b"[1,", b"[1,]", b"[,1]", b"[1,,2]", b"[1 2]", b"[1}", b"{", b"}", b"{\"a\"", b"{\"a\":", b"{\"a\":1", b"{\"a\":1,",
-        b"{\"a\":1,}", b"{,}", b"{a:1}", b"{1:1}", b"{\"a\" 1}", b"{\"a\"::1}", b"{\"a\":1 \"b\":2}", b"{\"a\":1]", b"[\"a\":1]", b"{\"a\"}", b"[1]]", b"[1],", b"{}{}",
-        b"1 2", b"null null", b"\"a\" \"b\"", b"[] //", b"/**/[]", b"[1]\0", b"\0", b"[\x0b]", b"[\xa0]", b"\"\x00\"", b"\"a\nb\"", b"\"\x1f\"", b"{\"\t\":1}", b"\"\xff\"",
-        b"\"\xc3\"", b"\"\xed\xa0\x80\"", b"\"\xf4\x90\x80\x80\"", b"\"\xc0\x80\"", b"\"\xe2\x82\"", b"[\xff]", b"\xef\xbb", b"\xef\xbb\xbf", b"[\xef\xbb\xbf1]", b"\xfe\xff", b"\xef\xbb\xbf\xef\xbb\xbf1",
+        b"",
+        b"   ",
+        b"nul",
+        b"nulll",
+        b"nullx",
+        b"True",
+        b"tru ",
+        b"NaN",
+        b"Infinity",
+        b"-",
+        b"-x",
+        b"+1",
+        b"01",
+        b"-01",
+        b"00",
+        b"1.",
+        b".5",
+        b"1.e1",
+        b"1e",
+        b"1e+",
+        b"1e+x",
+        b"1.5.5",
+        b"1ee1",
+        b"0x1",
+        b"1 000",
+        b"\"",
+        b"\"a",
+        b"\"\\",
+        b"\"\\\"",
+        b"\"\\x\"",
+        b"\"\\u12\"",
+        b"\"\\u123g\"",
+        b"\"\\U1234\"",
+        b"'a'",
+        b"[",
+        b"]",
+        b"[1",
+        b"[1,",
+        b"[1,]",
+        b"[,1]",
+        b"[1,,2]",
+        b"[1 2]",
+        b"[1}",
+        b"{",
+        b"}",
+        b"{\"a\"",
+        b"{\"a\":",
+        b"{\"a\":1",
+        b"{\"a\":1,",
+        b"{\"a\":1,}",
+        b"{,}",
+        b"{a:1}",
+        b"{1:1}",
+        b"{\"a\" 1}",
+        b"{\"a\"::1}",
+        b"{\"a\":1 \"b\":2}",
+        b"{\"a\":1]",
+        b"[\"a\":1]",
+        b"{\"a\"}",
+        b"[1]]",
+        b"[1],",
+        b"{}{}",
+        b"1 2",
+        b"null null",
+        b"\"a\" \"b\"",
+        b"[] //",
+        b"/**/[]",
+        b"[1]\0",
+        b"\0",
+        b"[\x0b]",
+        b"[\xa0]",
+        b"\"\x00\"",
+        b"\"a\nb\"",
+        b"\"\x1f\"",
+        b"{\"\t\":1}",
+        b"\"\xff\"",
+        b"\"\xc3\"",
+        b"\"\xed\xa0\x80\"",
+        b"\"\xf4\x90\x80\x80\"",
+        b"\"\xc0\x80\"",
+        b"\"\xe2\x82\"",
+        b"[\xff]",
+        b"\xef\xbb",
+        b"\xef\xbb\xbf",
+        b"[\xef\xbb\xbf1]",
+        b"\xfe\xff",
+        b"\xef\xbb\xbf\xef\xbb\xbf1",
     ];
     for &text in invalid {
-        assert!(!is_valid(text) || str::from_utf8(text).is_err(), "{}", text.escape_ascii());
+        assert!(
+            !is_valid(text) || str::from_utf8(text).is_err(),
+            "{}",
+            text.escape_ascii()
+        );
         // The second one is kept within an array, whose end it must not reach.
         for around in [("", ""), ("[", "]"), ("{\"a\":[0,", "]}")] {
             let text = [around.0.as_bytes(), text, around.1.as_bytes()].concat();
@@ -112,7 +228,11 @@ fn invalid_documents_are_reported_and_never_mended() {
                 continue;
             }
             let reason = scanned(&text).unwrap_err();
-            assert!(matches!(reason, UnfitReason::Malformed | UnfitReason::TrailingData), "{}", text.escape_ascii());
+            assert!(
+                matches!(reason, UnfitReason::Malformed | UnfitReason::TrailingData),
+                "{}",
+                text.escape_ascii()
+            );
         }
     }
     for two in ["{}{}", "1 2", "[1]]", "null null", "[] //", "\"a\" \"b\""] {
@@ -125,10 +245,22 @@ fn what_is_left_out_has_to_be_json_too() {
     let settings = Fit::array_at(60, "/rows").markers_in_headers();
     let whole = rows(100);
     assert_eq!(fitted(&whole, &settings), rows(4));
-    assert_eq!(reason(&whole[..whole.len() - 1], &settings), UnfitReason::Malformed);
-    assert_eq!(reason(whole.replace("99\"", "99"), &settings), UnfitReason::Malformed);
-    assert_eq!(reason(whole.replace("\"row   99\"", "01"), &settings), UnfitReason::Malformed);
-    assert_eq!(reason(format!("{whole} x"), &settings), UnfitReason::TrailingData);
+    assert_eq!(
+        reason(&whole[..whole.len() - 1], &settings),
+        UnfitReason::Malformed
+    );
+    assert_eq!(
+        reason(whole.replace("99\"", "99"), &settings),
+        UnfitReason::Malformed
+    );
+    assert_eq!(
+        reason(whole.replace("\"row   99\"", "01"), &settings),
+        UnfitReason::Malformed
+    );
+    assert_eq!(
+        reason(format!("{whole} x"), &settings),
+        UnfitReason::TrailingData
+    );
     // Only what goes out has to be text.
     let mut bytes = whole.into_bytes();
     let late = bytes.len() - 6;
@@ -143,15 +275,31 @@ fn depth_is_bounded_and_takes_no_stack() {
     let nested = |depth: usize| format!("{}{} ", "[".repeat(depth), "]".repeat(depth));
     let limit = |depth: usize| Fit::compact(2 * depth as u64).max_depth(100_000);
     assert_eq!(fitted(nested(100_000), &limit(100_000)).len(), 200_000);
-    assert_eq!(reason(nested(100_001), &limit(100_001)), UnfitReason::TooDeep);
-    assert_eq!(reason(nested(1025), &Fit::compact(2050)), UnfitReason::TooDeep);
+    assert_eq!(
+        reason(nested(100_001), &limit(100_001)),
+        UnfitReason::TooDeep
+    );
+    assert_eq!(
+        reason(nested(1025), &Fit::compact(2050)),
+        UnfitReason::TooDeep
+    );
     assert_eq!(fitted(nested(1024), &Fit::compact(2048)).len(), 2048);
 
     // Deep inside an item, and on the way to one.
     let item = format!(r#"{{"a":[1,{}]}}"#, nested(90_000).trim());
-    assert_eq!(fitted(&item, &Fit::array_at(20, "/a").markers_in_headers().max_depth(100_000)), r#"{"a":[1]}"#);
+    assert_eq!(
+        fitted(
+            &item,
+            &Fit::array_at(20, "/a")
+                .markers_in_headers()
+                .max_depth(100_000)
+        ),
+        r#"{"a":[1]}"#
+    );
     let deep = format!("{}[1,2,3]{}", "{\"a\":".repeat(50_000), "}".repeat(50_000));
-    let settings = Fit::largest_array_in(deep.len() as u64 - 1, "").markers_in_headers().max_depth(100_000);
+    let settings = Fit::largest_array_in(deep.len() as u64 - 1, "")
+        .markers_in_headers()
+        .max_depth(100_000);
     assert_eq!(fitted(&deep, &settings), deep.replace(",3", ""));
 }
 
@@ -159,7 +307,10 @@ fn depth_is_bounded_and_takes_no_stack() {
 fn a_byte_order_mark_is_taken_for_whitespace() {
     let text = "\u{feff}[1, 2]";
     assert_eq!(fitted(text, &Fit::compact(5)), "[1,2]");
-    assert_eq!(fit(text.as_bytes(), &Fit::compact(9)).unwrap().bytes(), text);
+    assert_eq!(
+        fit(text.as_bytes(), &Fit::compact(9)).unwrap().bytes(),
+        text
+    );
 }
 
 #[test]
@@ -170,7 +321,10 @@ fn pointers_see_through_escapes_on_both_sides() {
     assert_eq!(fitted(text, &settings), text.replace("[ 1,2 ]", "[1]"));
     // A lone surrogate is no character, and matches nothing.
     let settings = Fit::array_at(10, "/\u{fffd}");
-    assert_eq!(reason(r#"{"\ud800":[1,2]}"#, &settings), UnfitReason::TooLarge);
+    assert_eq!(
+        reason(r#"{"\ud800":[1,2]}"#, &settings),
+        UnfitReason::TooLarge
+    );
 }
 
 #[test]
@@ -179,8 +333,29 @@ fn pointers_go_through_arrays_and_match_late() {
     let at = |pointer| Fit::array_at(text.len() as u64 - 1, pointer).markers_in_headers();
     assert_eq!(fitted(text, &at("/b/2/r")), text.replace(",3]", "]"));
     assert_eq!(fitted(text, &at("/b/0")), text.replace("[1,2]", "[1]"));
-    for stray in ["/b/02/r", "/b/-", "/b/+2/r", "/b/3", "/b/2/r/0", "/b/x", "", "/r/0/0", "/b/99999999999999999999"] {
-        assert_eq!(reason(text, &at(Pointer::from("").to_string().parse::<Pointer>().map(|_| stray).unwrap())), UnfitReason::TooLarge, "{stray}");
+    for stray in [
+        "/b/02/r",
+        "/b/-",
+        "/b/+2/r",
+        "/b/3",
+        "/b/2/r/0",
+        "/b/x",
+        "",
+        "/r/0/0",
+        "/b/99999999999999999999",
+    ] {
+        assert_eq!(
+            reason(
+                text,
+                &at(Pointer::from("")
+                    .to_string()
+                    .parse::<Pointer>()
+                    .map(|_| stray)
+                    .unwrap())
+            ),
+            UnfitReason::TooLarge,
+            "{stray}"
+        );
     }
     assert_eq!(reason(text, &at("/r")), UnfitReason::NothingKept);
 }
@@ -189,15 +364,30 @@ fn pointers_go_through_arrays_and_match_late() {
 fn a_key_that_comes_twice_on_the_way_is_ambiguous() {
     let at = |text: &str| reason(text, &Fit::array_at(30, "/a/b"));
     let long = format!("[{}1]", "1,".repeat(30));
-    assert_eq!(at(&format!(r#"{{"a":{{"b":{long}}},"a":{{"b":[]}}}}"#)), UnfitReason::Ambiguous);
-    assert_eq!(at(&format!(r#"{{"a":{{"b":{long},"\u0062":1}}}}"#)), UnfitReason::Ambiguous);
-    assert_eq!(at(&format!(r#"{{"a":1,"a":{{"b":{long}}}}}"#)), UnfitReason::Ambiguous);
+    assert_eq!(
+        at(&format!(r#"{{"a":{{"b":{long}}},"a":{{"b":[]}}}}"#)),
+        UnfitReason::Ambiguous
+    );
+    assert_eq!(
+        at(&format!(r#"{{"a":{{"b":{long},"\u0062":1}}}}"#)),
+        UnfitReason::Ambiguous
+    );
+    assert_eq!(
+        at(&format!(r#"{{"a":1,"a":{{"b":{long}}}}}"#)),
+        UnfitReason::Ambiguous
+    );
     // Elsewhere it is nobody's business.
     let elsewhere = format!(r#"{{"a":{{"b":{long},"c":1,"c":2}}}}"#);
     let settings = Fit::array_at(30, "/a/b").markers_in_headers();
-    assert_eq!(fitted(&elsewhere, &settings), r#"{"a":{"b":[1,1],"c":1,"c":2}}"#);
+    assert_eq!(
+        fitted(&elsewhere, &settings),
+        r#"{"a":{"b":[1,1],"c":1,"c":2}}"#
+    );
     // What fits without whitespace does not need the pointer.
-    assert_eq!(fitted(r#"{"a":1, "a":2}"#, &Fit::array_at(13, "/a")), r#"{"a":1,"a":2}"#);
+    assert_eq!(
+        fitted(r#"{"a":1, "a":2}"#, &Fit::array_at(13, "/a")),
+        r#"{"a":1,"a":2}"#
+    );
 }
 
 #[test]
@@ -215,7 +405,10 @@ fn what_comes_after_the_array_has_its_room() {
     assert_eq!(kept(11), "11,22,33");
     assert_eq!(kept(7), "11,22");
     assert_eq!(kept(2), "11");
-    assert_eq!(reason(&text, &settings(around + 1)), UnfitReason::NothingKept);
+    assert_eq!(
+        reason(&text, &settings(around + 1)),
+        UnfitReason::NothingKept
+    );
     assert_eq!(reason(&text, &settings(8)), UnfitReason::TooLarge);
 }
 
@@ -223,7 +416,10 @@ fn what_comes_after_the_array_has_its_room() {
 fn the_next_offset_may_grow_a_digit() {
     let text = rows(20);
     for kept in 1..=12 {
-        let marks = format!(r#","truncated":true,"next_offset":{},"cap_reason":"size_limit"}}"#, 7 + kept);
+        let marks = format!(
+            r#","truncated":true,"next_offset":{},"cap_reason":"size_limit"}}"#,
+            7 + kept
+        );
         let expected = rows(kept).strip_suffix('}').unwrap().to_owned() + &marks;
         let settings = Fit::array_at(expected.len() as u64, "/rows").offset(7);
         assert_eq!(fitted(&text, &settings), expected);
@@ -245,19 +441,40 @@ fn the_offset_in_the_document_has_to_be_one() {
     };
     assert_eq!(at("40").unwrap() - at("0").unwrap(), 40);
     assert_eq!(at("null").unwrap(), at("0").unwrap());
-    for bad in ["-1", "1.0", "1e3", "\"1\"", "true", "[]", "{}", "18446744073709551616"] {
-        assert_eq!(at(bad).unwrap_err().reason(), UnfitReason::BadOffset, "{bad}");
+    for bad in [
+        "-1",
+        "1.0",
+        "1e3",
+        "\"1\"",
+        "true",
+        "[]",
+        "{}",
+        "18446744073709551616",
+    ] {
+        assert_eq!(
+            at(bad).unwrap_err().reason(),
+            UnfitReason::BadOffset,
+            "{bad}"
+        );
     }
 }
 
 #[test]
 fn a_marker_is_never_written_over() {
     let settings = Fit::array_at(130, "/rows");
-    for taken in [r#""truncated":false"#, r#""next_offs\u0065t":1"#, r#""cap_reason":null"#] {
+    for taken in [
+        r#""truncated":false"#,
+        r#""next_offs\u0065t":1"#,
+        r#""cap_reason":null"#,
+    ] {
         let before = rows(20).replacen('{', &format!("{{{taken},"), 1);
         let after = rows(20).replace('}', &format!(",{taken}}}"));
         for text in [before, after] {
-            assert_eq!(reason(&text, &settings), UnfitReason::MarkerTaken, "{taken}");
+            assert_eq!(
+                reason(&text, &settings),
+                UnfitReason::MarkerTaken,
+                "{taken}"
+            );
             let elsewhere = settings.clone().markers_at("/_meta");
             assert!(fitted(&text, &elsewhere).contains(r#""_meta":{"truncated":true"#));
         }
@@ -276,24 +493,47 @@ fn a_marker_is_never_written_over() {
 fn markers_need_an_object() {
     let top = "[1,2,3,4,5,6,7,8,9,10]";
     assert_eq!(reason(top, &Fit::array_at(10, "")), UnfitReason::NoPlace);
-    assert_eq!(fitted(top, &Fit::array_at(10, "").markers_in_headers()), "[1,2,3,4]");
+    assert_eq!(
+        fitted(top, &Fit::array_at(10, "").markers_in_headers()),
+        "[1,2,3,4]"
+    );
     let nested = "{\"a\":[[1,2,3,4,5,6,7,8,9,0]],\"m\":[],\"n\":{}}";
     let at = Fit::array_at(nested.len() as u64 - 1, "/a/0");
     assert_eq!(reason(nested, &at), UnfitReason::NoPlace);
-    assert_eq!(reason(nested, &at.clone().markers_at("/m")), UnfitReason::NoPlace);
-    assert_eq!(reason(nested, &at.clone().markers_at("/x/y")), UnfitReason::NoPlace);
+    assert_eq!(
+        reason(nested, &at.clone().markers_at("/m")),
+        UnfitReason::NoPlace
+    );
+    assert_eq!(
+        reason(nested, &at.clone().markers_at("/x/y")),
+        UnfitReason::NoPlace
+    );
     let short = [Marker::NextOffset, Marker::CapReason];
-    let at = short.into_iter().fold(at, |at, marker| at.marker(marker, "")).marker(Marker::Truncated, "t");
-    assert_eq!(fitted(nested, &at.clone().markers_at("/n")), r#"{"a":[[1,2,3]],"m":[],"n":{"t":true}}"#.replace("1,2,3", "1,2,3,4,5"));
-    assert_eq!(fitted(nested, &at.clone().markers_at("/n/k\"")), r#"{"a":[[1]],"m":[],"n":{"k\"":{"t":true}}}"#);
-    assert_eq!(fitted(nested, &at.marker(Marker::Truncated, "")), nested.replace(",0", ""));
+    let at = short
+        .into_iter()
+        .fold(at, |at, marker| at.marker(marker, ""))
+        .marker(Marker::Truncated, "t");
+    assert_eq!(
+        fitted(nested, &at.clone().markers_at("/n")),
+        r#"{"a":[[1,2,3]],"m":[],"n":{"t":true}}"#.replace("1,2,3", "1,2,3,4,5")
+    );
+    assert_eq!(
+        fitted(nested, &at.clone().markers_at("/n/k\"")),
+        r#"{"a":[[1]],"m":[],"n":{"k\"":{"t":true}}}"#
+    );
+    assert_eq!(
+        fitted(nested, &at.marker(Marker::Truncated, "")),
+        nested.replace(",0", "")
+    );
 }
 
 #[test]
 fn copies_go_first_and_say_so() {
     let rows = rows(20);
     let copy = serde_json::to_string(&rows).unwrap();
-    let text = format!(r#"{{"id":1,"result":{{"content":[{{"type":"text","text":{copy}}}],"structuredContent":{rows}}}}}"#);
+    let text = format!(
+        r#"{{"id":1,"result":{{"content":[{{"type":"text","text":{copy}}}],"structuredContent":{rows}}}}}"#
+    );
     let settings = Fit::array_at(text.len() as u64 - 1, "/result/structuredContent/rows")
         .copy_at("/result/content/0/text")
         .markers_at("/result/_meta")
@@ -301,7 +541,13 @@ fn copies_go_first_and_say_so() {
     let report = |limit| fit(text.as_bytes(), &settings.clone().limit(limit)).unwrap();
 
     let only_copy = report(text.len() as u64 - 1);
-    assert_eq!((only_copy.report().copies_replaced(), only_copy.report().kept()), (1, None));
+    assert_eq!(
+        (
+            only_copy.report().copies_replaced(),
+            only_copy.report().kept()
+        ),
+        (1, None)
+    );
     let expected = text.replace(&copy, "\"Left out: the structured content says the same.\"");
     assert_eq!(only_copy.bytes(), &*expected);
 
@@ -312,69 +558,131 @@ fn copies_go_first_and_say_so() {
     let cut = str::from_utf8(cut.bytes()).unwrap();
     assert!(cut.contains(&note) && cut.contains(&format!(r#""_meta":{{"truncated":true,"next_offset":{kept},"cap_reason":"size_limit","note":""#)), "{cut}");
     // A copy that is itself far over the limit, before or after.
-    let huge = format!(r#"{{"a":"{}","rows":[1,2,3],"b":"{}"}}"#, "x".repeat(9000), "\\\"".repeat(9000));
+    let huge = format!(
+        r#"{{"a":"{}","rows":[1,2,3],"b":"{}"}}"#,
+        "x".repeat(9000),
+        "\\\"".repeat(9000)
+    );
     let settings = Fit::array_at(200, "/rows").copy_at("/a").copy_at("/b");
     assert_eq!(fitted(huge, &settings).matches("Left out").count(), 2);
 }
 
 #[test]
 fn the_largest_array_is_the_one_whose_items_hold_most() {
-    let largest = |text: &str, limit| fitted(text, &Fit::largest_array_in(limit, "").markers_in_headers());
+    let largest =
+        |text: &str, limit| fitted(text, &Fit::largest_array_in(limit, "").markers_in_headers());
     // Not the outer one with few items, and not one inside of another.
-    let text = format!(r#"{{"a":[1,2],"b":{{"c":[{}0],"d":[[{}0]]}},"e":[3]}}"#, "7,".repeat(50), "8,".repeat(60));
-    assert_eq!(reason(&text, &Fit::largest_array_in(150, "").markers_in_headers()), UnfitReason::NothingKept);
+    let text = format!(
+        r#"{{"a":[1,2],"b":{{"c":[{}0],"d":[[{}0]]}},"e":[3]}}"#,
+        "7,".repeat(50),
+        "8,".repeat(60)
+    );
+    assert_eq!(
+        reason(&text, &Fit::largest_array_in(150, "").markers_in_headers()),
+        UnfitReason::NothingKept
+    );
     let text = text.replace("[[", "[").replace("]]", "]");
     let cut = largest(&text, 150);
-    assert!(cut.starts_with(&text[..120]) && cut.ends_with(r#",8]},"e":[3]}"#), "{cut}");
+    assert!(
+        cut.starts_with(&text[..120]) && cut.ends_with(r#",8]},"e":[3]}"#),
+        "{cut}"
+    );
     // Whitespace does not count.
     let text = r#"{"a":[1,                               2],"b":[11,22,33]}"#;
     assert_eq!(largest(text, 25), r#"{"a":[1,2],"b":[11,22]}"#);
     // The first of two.
-    assert_eq!(largest(r#"{"a":[1,2],"b":[3,4]}"#, 20), r#"{"a":[1],"b":[3,4]}"#);
+    assert_eq!(
+        largest(r#"{"a":[1,2],"b":[3,4]}"#, 20),
+        r#"{"a":[1],"b":[3,4]}"#
+    );
     // A scope.
     let text = r#"{"a":[1,2,3,4,5,6,7,8],"b":{"c":[3,4]}}"#;
     let scoped = Fit::largest_array_in(38, "/b").markers_in_headers();
-    assert_eq!(fitted(text, &scoped), r#"{"a":[1,2,3,4,5,6,7,8],"b":{"c":[3]}}"#);
+    assert_eq!(
+        fitted(text, &scoped),
+        r#"{"a":[1,2,3,4,5,6,7,8],"b":{"c":[3]}}"#
+    );
     // K3: an envelope with a count.
-    let text = format!(r#"{{"results":[{}0],"total":1000}}"#, "123456789,".repeat(999));
+    let text = format!(
+        r#"{{"results":[{}0],"total":1000}}"#,
+        "123456789,".repeat(999)
+    );
     let cut = fit(text.as_bytes(), &Fit::largest_array_in(300, "")).unwrap();
     assert_eq!((cut.report().total(), cut.bytes().len()), (Some(1000), 296));
 }
 
 #[test]
 fn a_string_is_cut_between_characters_with_a_note_inside() {
-    let text = format!(r#"{{"a":"{}","b":1}}"#, r"żó\ud83d\ude00\u0041\n\\".repeat(20));
+    let text = format!(
+        r#"{{"a":"{}","b":1}}"#,
+        r"żó\ud83d\ude00\u0041\n\\".repeat(20)
+    );
     let settings = |limit| Fit::string_at(limit, "/a").note("…{kept}/{total}");
     for limit in 40..text.len() as u64 {
         let cut = fitted(&text, &settings(limit));
         let value: serde_json::Value = serde_json::from_str(&cut).unwrap();
         assert!(value["a"].as_str().unwrap().contains("…"));
-        assert!(cut.len() as u64 > limit - 14 || limit + 14 > text.len() as u64, "{limit}: {cut}");
+        assert!(
+            cut.len() as u64 > limit - 14 || limit + 14 > text.len() as u64,
+            "{limit}: {cut}"
+        );
     }
     let plain = format!(r#""{}""#, "x".repeat(5000));
-    assert_eq!(fitted(&plain, &Fit::string_at(40, "")), r#""xxxxxxxx [4992 of 5000 bytes left out]""#);
+    assert_eq!(
+        fitted(&plain, &Fit::string_at(40, "")),
+        r#""xxxxxxxx [4992 of 5000 bytes left out]""#
+    );
     let marked = Fit::string_at(90, "/a").markers_at("");
-    assert!(fitted(&text, &marked).ends_with(r#"bytes left out]","b":1,"truncated":true,"cap_reason":"size_limit"}"#));
-    assert_eq!(reason(&text, &Fit::string_at(40, "/a").note(&"n".repeat(60))), UnfitReason::NothingKept);
-    assert_eq!(reason(&text, &Fit::string_at(40, "/b")), UnfitReason::TooLarge);
+    assert!(
+        fitted(&text, &marked)
+            .ends_with(r#"bytes left out]","b":1,"truncated":true,"cap_reason":"size_limit"}"#)
+    );
+    assert_eq!(
+        reason(&text, &Fit::string_at(40, "/a").note(&"n".repeat(60))),
+        UnfitReason::NothingKept
+    );
+    assert_eq!(
+        reason(&text, &Fit::string_at(40, "/b")),
+        UnfitReason::TooLarge
+    );
 }
 
 #[test]
 fn a_refusal_says_which_message_it_was() {
     let id = |id: &str| {
-        let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"{}"}}"#, "x".repeat(5000));
+        let text = format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"result":"{}"}}"#,
+            "x".repeat(5000)
+        );
         unfit(text, &Fit::compact(1000)).id().map(str::to_owned)
     };
-    for kept in ["7", "-7", "1e3", "null", r#""abc""#, r#""\u0000\"é""#, "12345678901234567890"] {
+    for kept in [
+        "7",
+        "-7",
+        "1e3",
+        "null",
+        r#""abc""#,
+        r#""\u0000\"é""#,
+        "12345678901234567890",
+    ] {
         assert_eq!(id(kept).as_deref(), Some(kept));
     }
-    for dropped in ["true", "[1]", "{}", "\"\n\"", &format!("\"{}\"", "x".repeat(255))] {
+    for dropped in [
+        "true",
+        "[1]",
+        "{}",
+        "\"\n\"",
+        &format!("\"{}\"", "x".repeat(255)),
+    ] {
         assert_eq!(id(dropped), None, "{dropped}");
     }
     assert_eq!(id(&format!("\"{}\"", "x".repeat(254))).unwrap().len(), 256);
     // The rest of a message is read for it, if it is one.
     let late = format!(r#""result":"{}","\u0069d":7}}"#, "x".repeat(5000));
-    assert_eq!(unfit(format!(r#"{{"jsonrpc":"2.0",{late}"#), &Fit::compact(100)).id(), Some("7"));
+    assert_eq!(
+        unfit(format!(r#"{{"jsonrpc":"2.0",{late}"#), &Fit::compact(100)).id(),
+        Some("7")
+    );
     assert_eq!(unfit(format!("{{{late}"), &Fit::compact(100)).id(), None);
     let nested = format!(r#"{{"jsonrpc":"2.0","params":{{"id":1}},{late}"#);
     assert_eq!(unfit(nested, &Fit::compact(100)).id(), Some("7"));
@@ -385,17 +693,29 @@ fn no_more_is_read_than_may_be() {
     let text = rows(1000);
     let settings = Fit::array_at(100, "/rows").max_scan(5000);
     let unfit = unfit(&text, &settings);
-    assert_eq!((unfit.reason(), unfit.actual(), unfit.actual_is_exact()), (UnfitReason::ScanLimit, text.len() as u64, true));
+    assert_eq!(
+        (unfit.reason(), unfit.actual(), unfit.actual_is_exact()),
+        (UnfitReason::ScanLimit, text.len() as u64, true)
+    );
     assert!(fit(text.as_bytes(), &settings.max_scan(text.len() as u64)).is_ok());
 }
 
 #[test]
 fn zero_fits_nothing() {
     assert_eq!(reason("1", &Fit::compact(0)), UnfitReason::TooLarge);
-    assert_eq!(reason("[1,2]", &Fit::array_at(0, "")), UnfitReason::TooLarge);
+    assert_eq!(
+        reason("[1,2]", &Fit::array_at(0, "")),
+        UnfitReason::TooLarge
+    );
     assert_eq!(fit(b"", &Fit::compact(0)).unwrap().bytes(), "");
-    assert_eq!(reason("[1,2]", &Fit::array_at(2, "").markers_in_headers()), UnfitReason::NothingKept);
-    assert_eq!(fitted("[1,2]", &Fit::array_at(3, "").markers_in_headers()), "[1]");
+    assert_eq!(
+        reason("[1,2]", &Fit::array_at(2, "").markers_in_headers()),
+        UnfitReason::NothingKept
+    );
+    assert_eq!(
+        fitted("[1,2]", &Fit::array_at(3, "").markers_in_headers()),
+        "[1]"
+    );
 }
 
 #[test]
@@ -404,6 +724,9 @@ fn a_pointer_is_one_or_an_error() {
         assert_eq!(text.parse::<Pointer>().unwrap().to_string(), text);
     }
     for text in ["a", "#/a", "/~", "/~2", "/a~"] {
-        assert_eq!(text.parse::<Pointer>().unwrap_err().to_string(), format!("not a JSON Pointer: {text:?}"));
+        assert_eq!(
+            text.parse::<Pointer>().unwrap_err().to_string(),
+            format!("not a JSON Pointer: {text:?}")
+        );
     }
 }

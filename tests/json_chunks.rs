@@ -1,6 +1,11 @@
 //! The parts of the JSON engine by themselves, fed in chunks cut anywhere.
 #![cfg(feature = "json")]
-#![allow(dead_code, unreachable_pub, missing_docs, rustdoc::broken_intra_doc_links)]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    rustdoc::broken_intra_doc_links
+)]
 
 #[path = "../src/json/engine.rs"]
 mod engine;
@@ -43,7 +48,9 @@ fn fed<'a>(chunks: impl IntoIterator<Item = &'a [u8]>, fit: &Arc<Fit>) -> Outcom
             return Err(engine.unfit(stop, None));
         }
     }
-    engine.finish().map(|(report, blocks)| (report, blocks.concat()))
+    engine
+        .finish()
+        .map(|(report, blocks)| (report, blocks.concat()))
 }
 
 fn at_cuts<'a>(mut text: &'a [u8], cuts: &[usize]) -> Vec<&'a [u8]> {

@@ -31,11 +31,14 @@ const CHANGE: u64 = 5 * 16 * KIB;
 fn peak(fit: Fit, mut next: impl FnMut() -> Option<Bytes>) -> (u64, usize) {
     let mut len = 0;
     let info = allocation_counter::measure(|| {
-        let frames = std::iter::from_fn(|| next().map(|data| Ok::<_, Infallible>(Frame::data(data))));
+        let frames =
+            std::iter::from_fn(|| next().map(|data| Ok::<_, Infallible>(Frame::data(data))));
         let mut body = Some(StreamBody::new(futures_util::stream::iter(frames)));
         let inner = service_fn(|_: Request<()>| {
             let response = Response::builder().header(CONTENT_TYPE, "application/json");
-            std::future::ready(Ok::<_, io::Error>(response.body(body.take().unwrap()).unwrap()))
+            std::future::ready(Ok::<_, io::Error>(
+                response.body(body.take().unwrap()).unwrap(),
+            ))
         });
         let mut service = JsonFitLayer::server(fit).layer(inner);
         let mut cx = Context::from_waker(Waker::noop());
@@ -61,7 +64,9 @@ fn frames(
     rows: usize,
     tail: &'static str,
 ) -> impl FnMut() -> Option<Bytes> {
-    let parts = std::iter::once(head).chain(std::iter::repeat_n(row, rows)).chain([tail]);
+    let parts = std::iter::once(head)
+        .chain(std::iter::repeat_n(row, rows))
+        .chain([tail]);
     let mut bytes = parts.flat_map(str::bytes);
     move || {
         let mut data = Vec::with_capacity(frame);
@@ -78,7 +83,10 @@ fn memory_is_the_limit_and_one_frame() {
             let page = || frames(frame, r#"{"rows": ["#, row, 60_000, r#"{}], "took": 3}"#);
             let (peak, len) = peak(Fit::array_at(limit, "/rows"), page());
             assert!(len as u64 <= limit && len as u64 > limit - 200);
-            assert!(peak <= limit + frame as u64 + CHANGE, "{frame}, {limit}: {peak}");
+            assert!(
+                peak <= limit + frame as u64 + CHANGE,
+                "{frame}, {limit}: {peak}"
+            );
         }
     }
 }
@@ -89,7 +97,13 @@ fn room_for_what_comes_after_is_given_back() {
     // The array fills all of it, and then most of it is wanted for the rest.
     let text = "tttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttt";
     let (mut array, mut rest) = (
-        frames(16 * 1024, r#"{"rows":["#, r#"[1,2,"\\"],"#, 200_000, "0],\"rest\":\""),
+        frames(
+            16 * 1024,
+            r#"{"rows":["#,
+            r#"[1,2,"\\"],"#,
+            200_000,
+            "0],\"rest\":\"",
+        ),
         frames(16 * 1024, "", text, 15_000, "\"}"),
     );
     let (peak, len) = peak(Fit::array_at(limit, "/rows"), || array().or_else(&mut rest));
@@ -101,10 +115,24 @@ fn room_for_what_comes_after_is_given_back() {
 fn the_largest_array_takes_twice_the_limit() {
     let limit = 512 * KIB;
     let (mut small, mut large) = (
-        frames(16 * 1024, r#"{"a":["#, r#""tttttttttttttttttttttttttttttt","#, 15_000, "0],"),
-        frames(16 * 1024, r#""b":["#, r#""tttttttttttttttttttttttttttttt","#, 60_000, "0]}"),
+        frames(
+            16 * 1024,
+            r#"{"a":["#,
+            r#""tttttttttttttttttttttttttttttt","#,
+            15_000,
+            "0],",
+        ),
+        frames(
+            16 * 1024,
+            r#""b":["#,
+            r#""tttttttttttttttttttttttttttttt","#,
+            60_000,
+            "0]}",
+        ),
     );
-    let (peak, len) = peak(Fit::largest_array_in(limit, ""), || small().or_else(&mut large));
+    let (peak, len) = peak(Fit::largest_array_in(limit, ""), || {
+        small().or_else(&mut large)
+    });
     assert!(len as u64 <= limit && len as u64 > limit - 200);
     assert!(peak <= 2 * limit + 16 * KIB + CHANGE, "{peak}");
 }
@@ -118,7 +146,10 @@ fn depth_takes_a_bit_a_level() {
     );
     let fit = Fit::array_at(limit, "/rows").max_depth(depth + 2);
     let (peak, len) = peak(fit, || open().or_else(&mut close));
-    assert_eq!(len, r#"{"rows":[1],"truncated":true,"next_offset":1,"cap_reason":"size_limit"}"#.len());
+    assert_eq!(
+        len,
+        r#"{"rows":[1],"truncated":true,"next_offset":1,"cap_reason":"size_limit"}"#.len()
+    );
     // A vector of bits that doubles has been three times its half for a moment.
     assert!(peak <= limit + depth as u64 / 8 * 3 + CHANGE, "{peak}");
 }

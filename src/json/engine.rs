@@ -1,4 +1,4 @@
-use std::{mem, sync::Arc};
+use std::{mem, str, sync::Arc};
 
 use bytes::Bytes;
 
@@ -298,7 +298,9 @@ impl Work {
 
     fn tracker(&self, role: Role) -> Option<&Tracker> {
         let mut trackers = self.trackers.iter();
-        trackers.find(|(of, _)| *of == role).map(|(_, tracker)| tracker)
+        trackers
+            .find(|(of, _)| *of == role)
+            .map(|(_, tracker)| tracker)
     }
 
     /// Whether an object at this depth, which has just begun, would hold what a pointer leads to.
@@ -344,7 +346,11 @@ impl Work {
         }
         if let Some(settled) = self.settled {
             let goes_on = self.id.is_none() && depth > 0;
-            return if goes_on { Ok(()) } else { Err(Stop { at, ..settled }) };
+            return if goes_on {
+                Ok(())
+            } else {
+                Err(Stop { at, ..settled })
+            };
         }
         match self.store.end(depth, at)? {
             Ended::Part => self.end_part(),
@@ -420,7 +426,9 @@ impl Sink for Work {
         }
         if let Some(capture) = &mut self.capture {
             let room = (LONGEST_ID + 1).saturating_sub(capture.text.len());
-            capture.text.extend_from_slice(&text[..text.len().min(room)]);
+            capture
+                .text
+                .extend_from_slice(&text[..text.len().min(room)]);
         }
         if self.settled.is_some() {
             return Ok(());

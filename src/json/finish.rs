@@ -27,7 +27,11 @@ pub(super) fn finish(
             cut = Some(report);
         }
     }
-    let copies = if store.is_over() { store.copies().len() } else { 0 };
+    let copies = if store.is_over() {
+        store.copies().len()
+    } else {
+        0
+    };
     let blocks = added.weave(store);
     if !is_clean(&blocks) {
         return Err(UnfitReason::Malformed);
@@ -133,7 +137,12 @@ struct Cutting<'a> {
 }
 
 impl Cutting<'_> {
-    fn array(mut self, store: &mut Store, total: u64, offset: u64) -> Result<CutReport, UnfitReason> {
+    fn array(
+        mut self,
+        store: &mut Store,
+        total: u64,
+        offset: u64,
+    ) -> Result<CutReport, UnfitReason> {
         loop {
             let kept = store.part.as_ref().map_or(0, |part| part.kept);
             let next_offset = offset + kept;
@@ -162,9 +171,8 @@ impl Cutting<'_> {
         // In the ending, in each copy, and in a marker.
         let numbers_said = ending.numbers() * (2 + store.copies().len());
         // Not all of it, as then it would not be cut.
-        let mut end = usize::try_from(total).map_or(store.elastic.len(), |total| {
-            store.elastic.len().min(total)
-        });
+        let mut end = usize::try_from(total)
+            .map_or(store.elastic.len(), |total| store.elastic.len().min(total));
         loop {
             end = store.elastic.floor_boundary(end);
             // The quote alone is nothing.
@@ -241,7 +249,11 @@ impl MarkerPlace {
             before.push_str("\":{");
         }
         let after = if new.is_some() { "}" } else { "" };
-        Ok(Some(Self { point, before, after }))
+        Ok(Some(Self {
+            point,
+            before,
+            after,
+        }))
     }
 
     fn text(&self, fit: &Fit, numbers: Numbers) -> String {

@@ -80,7 +80,7 @@ const TURN: usize = 256 * 1024;
 ///     let response = Response::builder().header(CONTENT_TYPE, "application/json");
 ///     Ok::<_, std::io::Error>(response.body(Full::<Bytes>::from(page)).unwrap())
 /// });
-/// let server = JsonFitLayer::server(Fit::array_at(100, "/rows")).layer(search);
+/// let server = JsonFitLayer::server(Fit::array_at(110, "/rows")).layer(search);
 ///
 /// let response = server.oneshot(Request::new(())).await.unwrap();
 /// assert_eq!(response.extensions().get::<FitReport>().unwrap().next_offset(), Some(3));
@@ -194,6 +194,7 @@ impl JsonFitLayer {
     /// # use tower::{Layer, ServiceExt, service_fn};
     /// use tower_body_limit::json::{Fit, JsonFitLayer};
     ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
     /// let layer = JsonFitLayer::server(Fit::compact(60)).answer_with(|unfit, _| {
     ///     let (id, limit) = (unfit.id().unwrap_or("null"), unfit.limit());
     ///     let text = format!("The result has more than {limit} bytes. Ask for fewer fields.");
@@ -205,7 +206,6 @@ impl JsonFitLayer {
     ///         .unwrap()
     /// });
     ///
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
     /// # let tool = service_fn(async |_: Request<()>| {
     /// #     let text = format!(r#"{{"jsonrpc":"2.0","id":7,"result":{{"content":[{{"type":"text","text":"{}"}}]}}}}"#, "x".repeat(100));
     /// #     Ok::<_, std::io::Error>(Response::builder().header(CONTENT_TYPE, "application/json").body(Full::<Bytes>::from(text)).unwrap())
@@ -365,7 +365,12 @@ impl Config {
     }
 
     /// The response in place of one that does not fit.
-    fn unfit<B>(&self, unfit: Unfit, parts: Parts, head: &RequestHead) -> Response<ResponseBody<B>> {
+    fn unfit<B>(
+        &self,
+        unfit: Unfit,
+        parts: Parts,
+        head: &RequestHead,
+    ) -> Response<ResponseBody<B>> {
         self.report(Err(&unfit));
         match &self.answer {
             Some(answer) => answer.make(unfit, head, None),
@@ -523,11 +528,7 @@ impl Document {
     }
 
     /// Scans what has come, if that is known not to fit as it is.
-    fn poll_scan(
-        &mut self,
-        budget: &mut usize,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Unfit>> {
+    fn poll_scan(&mut self, budget: &mut usize, cx: &mut Context<'_>) -> Poll<Result<(), Unfit>> {
         while let Some(mut engine) = self.engine.take() {
             if self.chunk.is_empty() {
                 let next = self.held.pop().and_then(|frame| frame.into_data().ok());
@@ -609,7 +610,12 @@ where
                 Response::from_parts(parts, ResponseBody::held(document.into_held(), None))
             }
             End::Changed(report, blocks) => {
-                mend(&mut parts, &document.fit, &report, document.trailers.is_some());
+                mend(
+                    &mut parts,
+                    &document.fit,
+                    &report,
+                    document.trailers.is_some(),
+                );
                 config.report(Ok(&report));
                 for block in blocks {
                     document.held.push(Frame::data(block));
@@ -619,7 +625,11 @@ where
             End::Unfit(unfit) => config.unfit(unfit, parts, this.head),
             End::Failed(error) => {
                 let whole = document.engine.is_none();
-                let held = if whole { document.held } else { Held::default() };
+                let held = if whole {
+                    document.held
+                } else {
+                    Held::default()
+                };
                 config.broken(parts, this.head, held, error)
             }
         }))

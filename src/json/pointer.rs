@@ -194,9 +194,7 @@ impl Tracker {
 /// Whether a token is the canonical number of an index.
 fn is_index(token: &str, index: u64) -> bool {
     let canonical = token == "0" || !token.starts_with('0');
-    canonical
-        && token.bytes().all(|byte| byte.is_ascii_digit())
-        && token.parse() == Ok(index)
+    canonical && token.bytes().all(|byte| byte.is_ascii_digit()) && token.parse() == Ok(index)
 }
 
 /// The key that is being read, its escapes resolved, as far as it can be one that is looked for.
@@ -209,9 +207,17 @@ pub(super) struct Key {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KeyState {
-    Plain { high: Option<u16> },
-    Escape { high: Option<u16> },
-    Hex { high: Option<u16>, seen: u8, unit: u16 },
+    Plain {
+        high: Option<u16>,
+    },
+    Escape {
+        high: Option<u16>,
+    },
+    Hex {
+        high: Option<u16>,
+        seen: u8,
+        unit: u16,
+    },
     /// Longer than any key that is looked for, or not Unicode text.
     Other,
 }

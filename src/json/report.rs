@@ -144,7 +144,7 @@ impl FitReport {
 /// let blob = format!(r#"{{"jsonrpc":"2.0","id":"a-1","result":"{}"}}"#, "x".repeat(1000));
 /// let unfit = fit(blob.as_bytes(), &Fit::compact(100)).unwrap_err();
 /// assert_eq!(unfit.reason(), UnfitReason::TooLarge);
-/// assert_eq!((unfit.limit(), unfit.actual(), unfit.id()), (100, 1042, Some(r#""a-1""#)));
+/// assert_eq!((unfit.limit(), unfit.actual(), unfit.id()), (100, 1040, Some(r#""a-1""#)));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfit {

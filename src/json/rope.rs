@@ -25,7 +25,9 @@ impl Rope {
             let (now, later) = text.split_at(text.len().min(BLOCK - used));
             match self.blocks.last_mut().filter(|_| used > 0) {
                 None if self.len > 0 => self.blocks.push(BytesMut::with_capacity(BLOCK)),
-                None => self.blocks.push(BytesMut::with_capacity(small_or_whole(now.len()))),
+                None => self
+                    .blocks
+                    .push(BytesMut::with_capacity(small_or_whole(now.len()))),
                 Some(block) if block.capacity() - used < now.len() => {
                     block.reserve(small_or_whole(used + now.len()) - used);
                 }
@@ -202,7 +204,10 @@ pub(super) fn is_clean<'a>(blocks: impl IntoIterator<Item = &'a Bytes>) -> bool 
     // The start of a character whose end is in the next block.
     let mut cut: Vec<u8> = Vec::new();
     for block in blocks {
-        if block.iter().fold(false, |found, &byte| found | (byte < 0x20)) {
+        if block
+            .iter()
+            .fold(false, |found, &byte| found | (byte < 0x20))
+        {
             return false;
         }
         let mut rest = &block[..];

@@ -56,21 +56,18 @@ pub(super) const CAP_REASON: &str = "size_limit";
 /// ```
 /// use tower_body_limit::json::{Fit, fit};
 ///
-/// let page = r#"{"items": [{"id": 1}, {"id": 2}, {"id": 3}, {"id": 4}, {"id": 5}, {"id": 6}], "took": 3}"#;
-/// assert_eq!(page.len(), 85);
+/// let rows = ["1".repeat(20), "2".repeat(20), "3".repeat(20), "4".repeat(20), "5".repeat(20)];
+/// let page = format!(r#"{{"rows": [{}], "took": 3}}"#, rows.join(", "));
+/// let bytes = |limit| fit(page.as_bytes(), &Fit::array_at(limit, "/rows")).unwrap().into_bytes();
 ///
-/// let whole = fit(page.as_bytes(), &Fit::array_at(85, "/items")).unwrap();
-/// assert_eq!(whole.bytes(), page);
-/// let cut = fit(page.as_bytes(), &Fit::array_at(84, "/items")).unwrap();
-/// assert_eq!(cut.bytes(), r#"{"items":[{"id":1},{"id":2},{"id":3},{"id":4},{"id":5},{"id":6}],"took":3}"#);
-///
-/// let six = Fit::array_at(80, "/items").offset(40);
-/// let page = page.replace("}, {", "},{ \"x\": 0 }, {");
-/// let cut = fit(page.as_bytes(), &six).unwrap();
-/// assert_eq!(
-///     cut.bytes(),
-///     r#"{"items":[{"id":1}],"took":3,"truncated":true,"next_offset":41,"cap_reason":"size_limit"}"#
-/// );
+/// let rows = rows.join(",");
+/// assert_eq!(page.len(), 131);
+/// assert_eq!(bytes(131), page);
+/// assert_eq!(bytes(130), format!(r#"{{"rows":[{rows}],"took":3}}"#));
+/// // Whole items, and never a part of one.
+/// let cut = r#"{"rows":[11111111111111111111],"took":3,"truncated":true,"next_offset":1,"cap_reason":"size_limit"}"#;
+/// assert_eq!(bytes(115), cut);
+/// assert_eq!(bytes(cut.len() as u64), cut);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Fit {
@@ -140,6 +137,19 @@ impl Fit {
     /// so none that is an item of another one. The largest is the one whose items, without
     /// insignificant whitespace, are most bytes; of several the first. Needs up to twice `limit` bytes
     /// of memory, as which array that is shows only at the end.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_body_limit::json::{Fit, fit};
+    ///
+    /// let answer = br#"{"query":["a","b"],"data":{"users":[{"id":1},{"id":2},{"id":3}]}}"#;
+    /// let settings = Fit::largest_array_in(60, "").markers_in_headers();
+    /// assert_eq!(
+    ///     fit(answer, &settings).unwrap().bytes(),
+    ///     r#"{"query":["a","b"],"data":{"users":[{"id":1},{"id":2}]}}"#
+    /// );
+    /// ```
     #[must_use]
     pub fn largest_array_in(limit: u64, scope: impl Into<Pointer>) -> Self {
         Self::new(limit, Cut::LargestArray(scope.into()))
@@ -149,6 +159,16 @@ impl Fit {
     ///
     /// It then ends in a [note](Self::note), by default ` [2961 of 5000 bytes left out]`. Counted are
     /// bytes as the document has them, escapes included; no character is cut, and no escape.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_body_limit::json::{Fit, fit};
+    ///
+    /// let log = format!(r#"{{"log":"{}","code":1}}"#, r"line\n".repeat(100));
+    /// let settings = Fit::string_at(37, "/log").note("...");
+    /// assert_eq!(fit(log.as_bytes(), &settings).unwrap().bytes(), r#"{"log":"line\nline\nlin...","code":1}"#);
+    /// ```
     #[must_use]
     pub fn string_at(limit: u64, string: impl Into<Pointer>) -> Self {
         Self::new(limit, Cut::String(string.into()))
@@ -175,19 +195,23 @@ impl Fit {
     /// Once the whole cannot be kept it is replaced by the [note](Self::note), or by a sentence to that
     /// effect if nothing else is left out. To be called once for each.
     ///
+    /// # Examples
+    ///
     /// MCP servers write structured content twice, the first time as escaped text:
     ///
     /// ```
     /// use tower_body_limit::json::{Fit, fit};
     ///
-    /// let settings = Fit::array_at(130, "/structuredContent/rows")
+    /// let result = r#"{"content":[{"type":"text","text":"{\"rows\":[\"one\",\"two\",\"three\"]}"}],"structuredContent":{"rows":["one","two","three"]}}"#;
+    /// let settings = Fit::array_at(110, "/structuredContent/rows")
     ///     .copy_at("/content/0/text")
-    ///     .markers_at("/_meta")
-    ///     .note("{kept} of {total} rows; call again with offset {next_offset}");
-    /// let result = r#"{"content":[{"type":"text","text":"{\"rows\":[\"one\",\"two\",\"three\"]}"}],
-    ///     "structuredContent":{"rows":["one","two","three"]}}"#;
-    /// let cut = fit(result.as_bytes(), &settings.clone()).unwrap();
-    /// # let _ = cut;
+    ///     .markers_in_headers()
+    ///     .note("{kept} of {total} rows, go on at {next_offset}");
+    ///
+    /// assert_eq!(
+    ///     fit(result.as_bytes(), &settings).unwrap().bytes(),
+    ///     r#"{"content":[{"type":"text","text":"2 of 3 rows, go on at 2"}],"structuredContent":{"rows":["one","two"]}}"#
+    /// );
     /// ```
     #[must_use]
     pub fn copy_at(mut self, string: impl Into<Pointer>) -> Self {
@@ -228,6 +252,23 @@ impl Fit {
     /// Calls a marker `name`; an empty name leaves it out.
     ///
     /// A document that already has a member of that name in that place cannot be cut.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_body_limit::json::{Fit, Marker, fit};
+    ///
+    /// let settings = Fit::array_at(45, "/rows")
+    ///     .marker(Marker::NextOffset, "next")
+    ///     .marker(Marker::Total, "total")
+    ///     .marker(Marker::Truncated, "")
+    ///     .marker(Marker::CapReason, "");
+    /// let page = br#"{"rows":["one","two","three","four","five","six"]}"#;
+    /// assert_eq!(
+    ///     fit(page, &settings).unwrap().bytes(),
+    ///     r#"{"rows":["one","two"],"next":2,"total":6}"#
+    /// );
+    /// ```
     #[must_use]
     pub fn marker(mut self, marker: Marker, name: &str) -> Self {
         self.names.set(marker, name);

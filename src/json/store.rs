@@ -1,10 +1,6 @@
 use std::mem;
 
-use super::{
-    report::UnfitReason,
-    rope::Rope,
-    scan::Stop,
-};
+use super::{report::UnfitReason, rope::Rope, scan::Stop};
 
 /// How much more of a string is kept than can be, so that its end can be told from the middle of a
 /// character.

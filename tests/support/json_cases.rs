@@ -8,16 +8,54 @@ use super::json_oracle::{Cut, Node, Place, Spec};
 
 /// Keys as they are written. Some are the same in other words, some are wanted for other reasons.
 const KEYS: &[&str] = &[
-    r#""a""#, r#""b""#, r#""\u0061""#, r#""a/b""#, r#""m~n""#, r#""""#, r#""é""#, r#""\u00e9""#,
-    r#""\ud83d\ude00""#, r#""😀""#, r#""\ud83d""#, r#""id""#, r#""jsonrpc""#, r#""truncated""#,
-    r#""tot\u0061l""#, r#""0""#, r#""c""#, r#""d""#, r#""e""#, r#""f""#, r#""g""#,
+    r#""a""#,
+    r#""b""#,
+    r#""\u0061""#,
+    r#""a/b""#,
+    r#""m~n""#,
+    r#""""#,
+    r#""é""#,
+    r#""\u00e9""#,
+    r#""\ud83d\ude00""#,
+    r#""😀""#,
+    r#""\ud83d""#,
+    r#""id""#,
+    r#""jsonrpc""#,
+    r#""truncated""#,
+    r#""tot\u0061l""#,
+    r#""0""#,
+    r#""c""#,
+    r#""d""#,
+    r#""e""#,
+    r#""f""#,
+    r#""g""#,
 ];
 
 const SCALARS: &[&str] = &[
-    "null", "true", "false", "0", "-0", "7", "40", "1e400", "-1.50E+3", "12345678901234567890123",
-    "18446744073709551615", r#""""#, r#""a""#, r#""\"""#, r#""\\""#, r#""\\\\\"""#, r#"",[{\\""#,
-    r#""\ud83d\ude00\ud83d\ude00""#, r#""\udc00\ud800x""#, r#""żółw €😀""#, r#""a longer text, with \n escapes \u00e9""#,
-    r#""]}\\\"""#, r#""\/\b\f\n\r\t""#, "\"\u{7f}\"",
+    "null",
+    "true",
+    "false",
+    "0",
+    "-0",
+    "7",
+    "40",
+    "1e400",
+    "-1.50E+3",
+    "12345678901234567890123",
+    "18446744073709551615",
+    r#""""#,
+    r#""a""#,
+    r#""\"""#,
+    r#""\\""#,
+    r#""\\\\\"""#,
+    r#"",[{\\""#,
+    r#""\ud83d\ude00\ud83d\ude00""#,
+    r#""\udc00\ud800x""#,
+    r#""żółw €😀""#,
+    r#""a longer text, with \n escapes \u00e9""#,
+    r#""]}\\\"""#,
+    r#""\/\b\f\n\r\t""#,
+    "\"\u{7f}\"",
 ];
 
 pub fn node() -> impl Strategy<Value = Node> {
@@ -36,11 +74,12 @@ fn envelope() -> impl Strategy<Value = Node> {
     let key = || select(KEYS).prop_map(str::to_owned);
     let members = |most: usize| prop::collection::vec((key(), small()), 0..most);
     let items = (small(), prop::collection::vec(small(), 0..40));
-    let items = items.prop_map(|(first, rest)| {
-        Node::Array([first].into_iter().chain(rest).collect())
-    });
+    let items =
+        items.prop_map(|(first, rest)| Node::Array([first].into_iter().chain(rest).collect()));
     let text = prop::collection::vec(select(SCALARS), 1..12).prop_map(|parts| {
-        let parts = parts.iter().filter_map(|part| part.strip_prefix('"')?.strip_suffix('"'));
+        let parts = parts
+            .iter()
+            .filter_map(|part| part.strip_prefix('"')?.strip_suffix('"'));
         Node::Scalar(format!("\"{}\"", parts.collect::<String>()))
     });
     let long = prop_oneof![3 => items, 1 => text];
@@ -50,13 +89,16 @@ fn envelope() -> impl Strategy<Value = Node> {
         before.extend(after);
         Node::Object(before)
     });
-    (members(3), prop::collection::vec((key(), prop_oneof![holder, long]), 1..4), members(4)).prop_map(
-        |(mut before, inner, after)| {
+    (
+        members(3),
+        prop::collection::vec((key(), prop_oneof![holder, long]), 1..4),
+        members(4),
+    )
+        .prop_map(|(mut before, inner, after)| {
             before.extend(inner);
             before.extend(after);
             Node::Object(before)
-        },
-    )
+        })
 }
 
 fn small() -> impl Strategy<Value = Node> {
@@ -157,7 +199,12 @@ pub fn case() -> impl Strategy<Value = (String, Spec)> {
             let last = all.len() as u32 - 1;
             // The outer ones come late, and matter most.
             (0..=last, any::<bool>()).prop_map(move |(index, outer)| {
-                all[if outer { index.max(last.saturating_sub(4)) } else { index } as usize].clone()
+                all[if outer {
+                    index.max(last.saturating_sub(4))
+                } else {
+                    index
+                } as usize]
+                    .clone()
             })
         };
         let cut = prop_oneof![
@@ -181,15 +228,40 @@ pub fn case() -> impl Strategy<Value = (String, Spec)> {
             Some("{dropped}{dropped}{dropped}\u{e9}\n{no}".to_owned()),
             Some(String::new()),
         ]);
-        let offset = select(vec![None, None, Some(0), Some(8), Some(97), Some(u64::MAX - 3)]);
+        let offset = select(vec![
+            None,
+            None,
+            Some(0),
+            Some(8),
+            Some(97),
+            Some(u64::MAX - 3),
+        ]);
         let copies = prop::collection::vec(of(&[1]), 0..3);
         let offset_at = prop::option::weighted(0.3, of(&[3, 3, 1]));
-        (Just(text), cut, copies, place, note, any::<bool>(), offset, offset_at).prop_map(
-            |(text, cut, copies, place, note, total, offset, offset_at)| {
-                let spec = Spec { cut, copies, place, note, total, offset, offset_at };
-                (text, spec)
-            },
+        (
+            Just(text),
+            cut,
+            copies,
+            place,
+            note,
+            any::<bool>(),
+            offset,
+            offset_at,
         )
+            .prop_map(
+                |(text, cut, copies, place, note, total, offset, offset_at)| {
+                    let spec = Spec {
+                        cut,
+                        copies,
+                        place,
+                        note,
+                        total,
+                        offset,
+                        offset_at,
+                    };
+                    (text, spec)
+                },
+            )
     })
 }
 

@@ -38,7 +38,9 @@ pub struct Spec {
 }
 
 pub fn pointer(tokens: &[String]) -> String {
-    let escaped = tokens.iter().map(|token| token.replace('~', "~0").replace('/', "~1"));
+    let escaped = tokens
+        .iter()
+        .map(|token| token.replace('~', "~0").replace('/', "~1"));
     escaped.map(|token| format!("/{token}")).collect()
 }
 
@@ -109,7 +111,11 @@ fn parse(rest: &mut &str) -> Node {
         }
     }
     *rest = &rest[1..];
-    if first == b'[' { Node::Array(items) } else { Node::Object(members) }
+    if first == b'[' {
+        Node::Array(items)
+    } else {
+        Node::Object(members)
+    }
 }
 
 fn scalar(rest: &mut &str) -> String {
@@ -126,7 +132,8 @@ fn scalar(rest: &mut &str) -> String {
         }
         end
     } else {
-        rest.find([',', ']', '}', ' ', '\n', '\r', '\t', ':']).unwrap_or(rest.len())
+        rest.find([',', ']', '}', ' ', '\n', '\r', '\t', ':'])
+            .unwrap_or(rest.len())
     };
     let written = rest[..end].to_owned();
     *rest = &rest[end..];
@@ -237,7 +244,11 @@ pub fn fit(text: &str, spec: &Spec, limit: u64) -> Result<String, Vec<&'static s
     };
     let is_string =
         |path: &Vec<usize>| matches!(root.at(path), Node::Scalar(text) if text.starts_with('"'));
-    let copies: Vec<_> = spec.copies.iter().map(|tokens| lookup(tokens, &arrays)).collect();
+    let copies: Vec<_> = spec
+        .copies
+        .iter()
+        .map(|tokens| lookup(tokens, &arrays))
+        .collect();
     let mut copies: Vec<_> = copies.into_iter().flatten().filter(is_string).collect();
     copies.sort();
     copies.dedup();
@@ -311,7 +322,13 @@ pub fn fit(text: &str, spec: &Spec, limit: u64) -> Result<String, Vec<&'static s
     if *root.at(&part) == Node::Scalar("\"\"".to_owned()) {
         return Err(vec!["TooLarge"]);
     }
-    let or_early = |reason| if any { vec![reason, "TooLarge", "NothingKept"] } else { vec![reason] };
+    let or_early = |reason| {
+        if any {
+            vec![reason, "TooLarge", "NothingKept"]
+        } else {
+            vec![reason]
+        }
+    };
 
     // Where the markers go.
     let names = |members: &[(String, Node)]| {
@@ -321,11 +338,16 @@ pub fn fit(text: &str, spec: &Spec, limit: u64) -> Result<String, Vec<&'static s
             names.extend(spec.total.then_some("total"));
             names.extend(spec.note.as_ref().map(|_| "note"));
         }
-        members.iter().any(|(key, _)| names.iter().any(|name| key_is(key, name)))
+        members
+            .iter()
+            .any(|(key, _)| names.iter().any(|name| key_is(key, name)))
     };
     let target = match &place {
         Place::Headers => None,
-        Place::Default => match part.split_last().map(|(_, holder)| (holder, root.at(holder))) {
+        Place::Default => match part
+            .split_last()
+            .map(|(_, holder)| (holder, root.at(holder)))
+        {
             Some((holder, Node::Object(members))) => {
                 if names(members) {
                     return Err(or_early("MarkerTaken"));
@@ -397,7 +419,10 @@ pub fn fit(text: &str, spec: &Spec, limit: u64) -> Result<String, Vec<&'static s
         Node::Scalar(written) => {
             let body = &written[1..written.len() - 1];
             let total = body.len() as u64;
-            let note = spec.note.as_deref().unwrap_or(" [{dropped} of {total} bytes left out]");
+            let note = spec
+                .note
+                .as_deref()
+                .unwrap_or(" [{dropped} of {total} bytes left out]");
             for end in boundaries(body).into_iter().rev() {
                 if end == 0 || end == body.len() {
                     continue;
