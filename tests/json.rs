@@ -535,7 +535,7 @@ fn copies_go_first_and_say_so() {
         r#"{{"id":1,"result":{{"content":[{{"type":"text","text":{copy}}}],"structuredContent":{rows}}}}}"#
     );
     let settings = Fit::array_at(text.len() as u64 - 1, "/result/structuredContent/rows")
-        .copy_at("/result/content/0/text")
+        .copy_at("/result/content/0/text", "/result/structuredContent")
         .markers_at("/result/_meta")
         .note("{kept} of {total} items; call again with offset {next_offset}");
     let report = |limit| fit(text.as_bytes(), &settings.clone().limit(limit)).unwrap();
@@ -557,13 +557,23 @@ fn copies_go_first_and_say_so() {
     let note = format!("\"text\":\"{kept} of 20 items; call again with offset {kept}\"");
     let cut = str::from_utf8(cut.bytes()).unwrap();
     assert!(cut.contains(&note) && cut.contains(&format!(r#""_meta":{{"truncated":true,"next_offset":{kept},"cap_reason":"size_limit","note":""#)), "{cut}");
+    // A text that is the only one of its kind is never left out.
+    let alone = format!(
+        r#"{{"id":1,"result":{{"content":[{{"type":"text","text":{copy}}}],"structuredContent":null}}}}"#
+    );
+    assert_eq!(
+        reason(&alone, &settings.clone().limit(150)),
+        UnfitReason::TooLarge
+    );
     // A copy that is itself far over the limit, before or after.
     let huge = format!(
         r#"{{"a":"{}","rows":[1,2,3],"b":"{}"}}"#,
         "x".repeat(9000),
         "\\\"".repeat(9000)
     );
-    let settings = Fit::array_at(200, "/rows").copy_at("/a").copy_at("/b");
+    let settings = Fit::array_at(200, "/rows")
+        .copy_at("/a", "/rows")
+        .copy_at("/b", "/rows");
     assert_eq!(fitted(huge, &settings).matches("Left out").count(), 2);
 }
 

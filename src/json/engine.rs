@@ -67,6 +67,8 @@ impl Engine {
 
     /// The outcome after an error, of a document that is declared to have so many bytes.
     pub(super) fn unfit(self, stop: Stop, declared: Option<u64>) -> Unfit {
+        // What is disproved is not repeated.
+        let declared = declared.filter(|&declared| declared >= stop.at);
         Unfit {
             reason: stop.reason,
             limit: self.work.fit.limit,
@@ -102,7 +104,10 @@ struct Work {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Cut,
-    Copy,
+    /// One of the copies, by its number.
+    Copy(usize),
+    /// What it is a copy of.
+    Original(usize),
     Place,
     Offset,
 }
@@ -118,8 +123,20 @@ pub(super) struct Places {
     pub(super) parent: Option<Object>,
     /// Whether what is at the pointer is no object.
     pub(super) misplaced: bool,
+    /// The copies that were found, by their numbers.
+    copies: Vec<usize>,
+    /// The copies whose originals were found.
+    originals: Vec<usize>,
     /// The offset of the first item, as the document has it.
     pub(super) offset: Option<Result<u64, UnfitReason>>,
+}
+
+impl Places {
+    /// Whether all that the copies say is said elsewhere.
+    pub(super) fn has_originals(&self) -> bool {
+        let mut copies = self.copies.iter();
+        copies.all(|copy| self.originals.contains(copy))
+    }
 }
 
 /// An object that markers may be added to.
@@ -171,8 +188,10 @@ impl Work {
         if let (Some(at), None) = (&fit.offset_at, fit.offset) {
             trackers.push((Role::Offset, Tracker::new(at)));
         }
-        let copies = fit.copies.iter().map(Tracker::new);
-        trackers.extend(copies.map(|tracker| (Role::Copy, tracker)));
+        for (index, copy) in fit.copies.iter().enumerate() {
+            trackers.push((Role::Copy(index), Tracker::new(&copy.at)));
+            trackers.push((Role::Original(index), Tracker::new(&copy.of)));
+        }
         Self {
             store: Store::new(fit.limit),
             trackers,
@@ -226,7 +245,13 @@ impl Work {
                 });
             }
             (Role::Cut, Cut::String(_), Kind::String) => self.store.begin_string(depth),
-            (Role::Copy, _, Kind::String) if self.store.is_fixed() => self.store.begin_copy(),
+            (Role::Copy(copy), _, Kind::String) if self.store.is_fixed() => {
+                self.places.copies.push(copy);
+                self.store.begin_copy();
+            }
+            (Role::Original(copy), _, Kind::Object | Kind::Array) => {
+                self.places.originals.push(copy);
+            }
             (Role::Place, _, Kind::Object) => self.places.target = Some(Object::new(depth)),
             (Role::Place, ..) => self.places.misplaced = true,
             (Role::Offset, _, Kind::Other) => self.capture().is_offset = true,

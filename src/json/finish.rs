@@ -20,6 +20,9 @@ pub(super) fn finish(
 ) -> Result<(FitReport, Vec<Bytes>), UnfitReason> {
     let (mut added, mut cut) = (Added::default(), None);
     if store.is_over() {
+        if !places.has_originals() {
+            return Err(UnfitReason::TooLarge);
+        }
         added.copies(&store, &fit.copy_text, Numbers::default());
         let whole = store.part.as_ref().is_none_or(|part| part.whole);
         if !whole || added.excess(fit, &store) > 0 {

@@ -8,33 +8,29 @@ use std::{
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderName, Request, Response, StatusCode, Version,
+    HeaderName, Request, Response, StatusCode, Version,
     header::{CONTENT_ENCODING, CONTENT_LENGTH},
     response::Parts,
 };
-use http_body::{Body, Frame, SizeHint};
+use http_body::{Body, SizeHint};
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
     answer,
-    engine::Engine,
+    document::{Document, End},
     report::{FitReport, Unfit},
-    settings::{Fit, Marker},
+    settings::{CAP_REASON, Fit, Marker},
 };
 use crate::{
     body::LimitedBody,
     error::{BoxError, Error},
     hold::Held,
-    length::{Declared, forget_the_whole, is_bodiless},
+    length::{forget_the_whole, is_bodiless},
     media,
     respond::{Answer, Refusal, RequestHead, ResponseBody},
-    turns::Turns,
 };
-
-/// How many bytes are scanned before other tasks of the thread have their turn.
-const TURN: usize = 256 * 1024;
 
 /// Makes the JSON bodies of responses fit, and keeps them JSON.
 ///
@@ -364,6 +360,32 @@ impl Config {
         }
     }
 
+    /// Makes the head that of the document that fits.
+    fn mend(&self, parts: &mut Parts, report: FitReport, held: &Held) {
+        let stated = parts.headers.contains_key(CONTENT_LENGTH);
+        forget_the_whole(&mut parts.headers);
+        // Trailers need a transfer coding, and that excludes a length.
+        if let Some(len) = held.size_hint().exact().filter(|_| stated) {
+            parts.headers.insert(CONTENT_LENGTH, len.into());
+        }
+        if let Some(cut) = report.cut.filter(|_| self.fit.marks_headers()) {
+            for (marker, name) in self.fit.markers() {
+                let value = match (marker, cut.next_offset) {
+                    (Marker::Truncated, _) => "true".parse().ok(),
+                    (Marker::CapReason, _) => CAP_REASON.parse().ok(),
+                    (Marker::Total, _) => Some(cut.total.into()),
+                    (Marker::NextOffset, Some(offset)) => Some(offset.into()),
+                    (Marker::NextOffset, None) | (Marker::Note, _) => None,
+                };
+                let name = format!("x-{}", name.replace('_', "-")).parse::<HeaderName>();
+                if let (Ok(name), Some(value)) = (name, value) {
+                    parts.headers.insert(name, value);
+                }
+            }
+        }
+        parts.extensions.insert(report);
+    }
+
     /// The response in place of one that does not fit.
     fn unfit<B>(
         &self,
@@ -408,33 +430,6 @@ fn applies(head: &RequestHead, parts: &Parts, hint: &SizeHint, limit: u64) -> bo
         && hint.upper().is_none_or(|upper| upper > limit)
 }
 
-/// Makes the head that of the document that fits.
-fn mend(parts: &mut Parts, fit: &Fit, report: &FitReport, has_trailers: bool) {
-    let stated = parts.headers.contains_key(CONTENT_LENGTH);
-    forget_the_whole(&mut parts.headers);
-    // Trailers need a transfer coding, and that excludes a length.
-    if stated && !has_trailers {
-        parts.headers.insert(CONTENT_LENGTH, report.len().into());
-    }
-    if let Some(cut) = report.cut.filter(|_| fit.marks_headers()) {
-        let reason = super::settings::CAP_REASON;
-        for (marker, name) in fit.markers() {
-            let value = match (marker, cut.next_offset) {
-                (Marker::Truncated, _) => "true".parse().ok(),
-                (Marker::CapReason, _) => reason.parse().ok(),
-                (Marker::Total, _) => Some(cut.total.into()),
-                (Marker::NextOffset, Some(offset)) => Some(offset.into()),
-                (Marker::NextOffset, None) | (Marker::Note, _) => None,
-            };
-            let name = format!("x-{}", name.replace('_', "-")).parse::<HeaderName>();
-            if let (Ok(name), Some(value)) = (name, value) {
-                parts.headers.insert(name, value);
-            }
-        }
-    }
-    parts.extensions.insert(report.clone());
-}
-
 pin_project! {
     /// The future of [`JsonFit`].
     #[derive(Debug)]
@@ -452,120 +447,8 @@ pin_project! {
     #[project = StateProj]
     enum State<F, B> {
         Called { #[pin] future: F },
-        Reading { #[pin] body: LimitedBody<B>, read: Option<(Parts, Document)> },
+        Reading { parts: Option<Parts>, #[pin] body: LimitedBody<B>, document: Document },
         Over,
-    }
-}
-
-/// A document on its way in.
-#[derive(Debug)]
-struct Document {
-    fit: Arc<Fit>,
-    declared: Option<u64>,
-    /// As it came, and not yet scanned.
-    held: Held,
-    chunk: Bytes,
-    trailers: Option<HeaderMap>,
-    // None while it is within its limit.
-    engine: Option<Engine>,
-}
-
-/// How the reading of a document ended.
-enum End {
-    Fits,
-    Changed(FitReport, Vec<Bytes>),
-    Unfit(Unfit),
-    Failed(Error),
-}
-
-impl Document {
-    fn new(fit: Arc<Fit>, hint: &SizeHint, headers: &HeaderMap) -> Self {
-        let declared = hint.exact().map(Declared::Bytes);
-        let declared = declared.unwrap_or_else(|| Declared::by_headers(headers));
-        Self {
-            fit,
-            declared: declared.bytes(),
-            held: Held::default(),
-            chunk: Bytes::new(),
-            trailers: None,
-            engine: None,
-        }
-    }
-
-    fn poll_read<B>(
-        &mut self,
-        mut body: Pin<&mut LimitedBody<B>>,
-        cx: &mut Context<'_>,
-    ) -> Poll<End>
-    where
-        B: Body<Data = Bytes>,
-        B::Error: Into<BoxError>,
-    {
-        let (mut turns, mut budget) = (Turns::default(), TURN);
-        loop {
-            if let Err(unfit) = ready!(self.poll_scan(&mut budget, cx)) {
-                return Poll::Ready(End::Unfit(unfit));
-            }
-            ready!(turns.poll(cx));
-            match ready!(body.as_mut().poll_frame(cx)) {
-                Some(Ok(frame)) => self.push(frame),
-                Some(Err(error)) => return Poll::Ready(End::Failed(error)),
-                None => return Poll::Ready(self.finish()),
-            }
-        }
-    }
-
-    fn push(&mut self, frame: Frame<Bytes>) {
-        match frame.into_data() {
-            Ok(data) => {
-                self.held.push(Frame::data(data));
-                if self.engine.is_none() && self.held.len() > self.fit.limit {
-                    self.engine = Some(Engine::new(Arc::clone(&self.fit)));
-                }
-            }
-            Err(frame) => self.trailers = frame.into_trailers().ok(),
-        }
-    }
-
-    /// Scans what has come, if that is known not to fit as it is.
-    fn poll_scan(&mut self, budget: &mut usize, cx: &mut Context<'_>) -> Poll<Result<(), Unfit>> {
-        while let Some(mut engine) = self.engine.take() {
-            if self.chunk.is_empty() {
-                let next = self.held.pop().and_then(|frame| frame.into_data().ok());
-                self.chunk = next.unwrap_or_default();
-            }
-            if self.chunk.is_empty() || *budget == 0 {
-                self.engine = Some(engine);
-                if self.chunk.is_empty() {
-                    break;
-                }
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            let turn = self.chunk.split_to(self.chunk.len().min(*budget));
-            *budget -= turn.len();
-            match engine.feed(&turn) {
-                Ok(()) => self.engine = Some(engine),
-                Err(stop) => return Poll::Ready(Err(engine.unfit(stop, self.declared))),
-            }
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    fn finish(&mut self) -> End {
-        match self.engine.take().map(Engine::finish) {
-            None => End::Fits,
-            Some(Ok((report, blocks))) => End::Changed(report, blocks),
-            Some(Err(unfit)) => End::Unfit(unfit),
-        }
-    }
-
-    /// What is held, and what comes after it.
-    fn into_held(mut self) -> Held {
-        if let Some(trailers) = self.trailers {
-            self.held.push(Frame::trailers(trailers));
-        }
-        self.held
     }
 }
 
@@ -580,7 +463,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         let config = &**this.config;
-        let (end, read) = loop {
+        let (end, mut parts) = loop {
             match this.state.as_mut().project() {
                 StateProj::Called { future } => {
                     let (mut parts, body) = ready!(future.poll(cx))?.into_parts();
@@ -592,46 +475,35 @@ where
                         return Poll::Ready(Ok(Response::from_parts(parts, body)));
                     }
                     let document = Document::new(fit, &hint, &parts.headers);
-                    let read = Some((parts, document));
-                    this.state.set(State::Reading { body, read });
+                    let parts = Some(parts);
+                    this.state.set(State::Reading {
+                        parts,
+                        body,
+                        document,
+                    });
                 }
-                StateProj::Reading { body, read } => {
-                    let (_, document) = read.as_mut().expect("polled after completion");
+                StateProj::Reading {
+                    parts,
+                    body,
+                    document,
+                } => {
                     let end = ready!(document.poll_read(body, cx));
-                    break (end, read.take());
+                    break (end, parts.take().expect("polled after completion"));
                 }
-                StateProj::Over => break (End::Fits, None),
+                StateProj::Over => panic!("polled after completion"),
             }
         };
+        // The inner body goes before anything is said of it.
         this.state.set(State::Over);
-        let (mut parts, mut document) = read.expect("polled after completion");
         Poll::Ready(Ok(match end {
-            End::Fits => {
-                Response::from_parts(parts, ResponseBody::held(document.into_held(), None))
-            }
-            End::Changed(report, blocks) => {
-                mend(
-                    &mut parts,
-                    &document.fit,
-                    &report,
-                    document.trailers.is_some(),
-                );
+            End::Fits(held) => Response::from_parts(parts, ResponseBody::held(held, None)),
+            End::Changed(report, held) => {
                 config.report(Ok(&report));
-                for block in blocks {
-                    document.held.push(Frame::data(block));
-                }
-                Response::from_parts(parts, ResponseBody::held(document.into_held(), None))
+                config.mend(&mut parts, report, &held);
+                Response::from_parts(parts, ResponseBody::held(held, None))
             }
             End::Unfit(unfit) => config.unfit(unfit, parts, this.head),
-            End::Failed(error) => {
-                let whole = document.engine.is_none();
-                let held = if whole {
-                    document.held
-                } else {
-                    Held::default()
-                };
-                config.broken(parts, this.head, held, error)
-            }
+            End::Failed(held, error) => config.broken(parts, this.head, held, error),
         }))
     }
 }

@@ -49,6 +49,7 @@
 //! ```
 
 mod answer;
+mod document;
 mod engine;
 mod finish;
 mod layer;

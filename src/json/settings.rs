@@ -73,7 +73,7 @@ pub(super) const CAP_REASON: &str = "size_limit";
 pub struct Fit {
     pub(super) limit: u64,
     pub(super) cut: Cut,
-    pub(super) copies: Vec<Pointer>,
+    pub(super) copies: Vec<Copy>,
     pub(super) copy_text: Template,
     pub(super) note: Option<Template>,
     pub(super) place: Option<Place>,
@@ -82,6 +82,13 @@ pub struct Fit {
     pub(super) offset_at: Option<Pointer>,
     pub(super) max_depth: usize,
     pub(super) max_scan: u64,
+}
+
+/// A string that says the same as another part of the document.
+#[derive(Clone, Debug)]
+pub(super) struct Copy {
+    pub(super) at: Pointer,
+    pub(super) of: Pointer,
 }
 
 /// What may be given up of a document.
@@ -190,10 +197,11 @@ impl Fit {
         }
     }
 
-    /// Names a string that says the same as the rest of the document.
+    /// Names a string that says the same as the object or array at `original`.
     ///
     /// Once the whole cannot be kept it is replaced by the [note](Self::note), or by a sentence to that
-    /// effect if nothing else is left out. To be called once for each.
+    /// effect if nothing else is left out. If it turns out that there is no original, the document does
+    /// not fit: nothing is left out that is not said elsewhere. To be called once for each.
     ///
     /// # Examples
     ///
@@ -204,7 +212,7 @@ impl Fit {
     ///
     /// let result = r#"{"content":[{"type":"text","text":"{\"rows\":[\"one\",\"two\",\"three\"]}"}],"structuredContent":{"rows":["one","two","three"]}}"#;
     /// let settings = Fit::array_at(110, "/structuredContent/rows")
-    ///     .copy_at("/content/0/text")
+    ///     .copy_at("/content/0/text", "/structuredContent")
     ///     .markers_in_headers()
     ///     .note("{kept} of {total} rows, go on at {next_offset}");
     ///
@@ -214,8 +222,11 @@ impl Fit {
     /// );
     /// ```
     #[must_use]
-    pub fn copy_at(mut self, string: impl Into<Pointer>) -> Self {
-        self.copies.push(string.into());
+    pub fn copy_at(mut self, string: impl Into<Pointer>, original: impl Into<Pointer>) -> Self {
+        self.copies.push(Copy {
+            at: string.into(),
+            of: original.into(),
+        });
         self
     }
 
@@ -355,7 +366,8 @@ impl Fit {
             _ => None,
         };
         let pointers = cut.into_iter().chain(place).chain(&self.offset_at);
-        let tokens = pointers.chain(&self.copies).flat_map(Pointer::tokens);
+        let copies = self.copies.iter().flat_map(|copy| [&copy.at, &copy.of]);
+        let tokens = pointers.chain(copies).flat_map(Pointer::tokens);
         let names = self.names.iter().map(|(_, name)| name.len());
         let longest = tokens.map(|token| token.len()).chain(names).max();
         longest.unwrap_or_default().max("jsonrpc".len())

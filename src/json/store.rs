@@ -485,8 +485,10 @@ impl Store {
 const LEAST_OF_STRING: usize = 2;
 
 fn give_up_item(part: &mut Part, elastic: &mut Rope) -> bool {
-    let comma = elastic.last_comma().filter(|_| part.kept > 1);
-    let Some(comma) = comma else {
+    if part.kept <= 1 {
+        return false;
+    }
+    let Some(comma) = elastic.last_comma() else {
         return false;
     };
     elastic.truncate(comma);

@@ -236,7 +236,8 @@ pub fn case() -> impl Strategy<Value = (String, Spec)> {
             Some(97),
             Some(u64::MAX - 3),
         ]);
-        let copies = prop::collection::vec(of(&[1]), 0..3);
+        let original = prop_oneof![1 => of(&[2, 0]), 2 => Just(Vec::new())];
+        let copies = prop::collection::vec((of(&[1]), original), 0..3);
         let offset_at = prop::option::weighted(0.3, of(&[3, 3, 1]));
         (
             Just(text),
@@ -277,8 +278,8 @@ macro_rules! settings {
             Cut::Largest(tokens) => Fit::largest_array_in(limit, at(tokens)),
             Cut::String(tokens) => Fit::string_at(limit, at(tokens)),
         };
-        for copy in &spec.copies {
-            fit = fit.copy_at(at(copy));
+        for (copy, original) in &spec.copies {
+            fit = fit.copy_at(at(copy), at(original));
         }
         fit = match &spec.place {
             Place::Default => fit,

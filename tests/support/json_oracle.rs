@@ -29,7 +29,8 @@ pub enum Place {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
     pub cut: Cut,
-    pub copies: Vec<Vec<String>>,
+    /// And what they are copies of.
+    pub copies: Vec<(Vec<String>, Vec<String>)>,
     pub place: Place,
     pub note: Option<String>,
     pub total: bool,
@@ -244,15 +245,18 @@ pub fn fit(text: &str, spec: &Spec, limit: u64) -> Result<String, Vec<&'static s
     };
     let is_string =
         |path: &Vec<usize>| matches!(root.at(path), Node::Scalar(text) if text.starts_with('"'));
-    let copies: Vec<_> = spec
-        .copies
-        .iter()
-        .map(|tokens| lookup(tokens, &arrays))
-        .collect();
-    let mut copies: Vec<_> = copies.into_iter().flatten().filter(is_string).collect();
-    copies.sort();
-    copies.dedup();
-    copies.retain(|copy| !cuts_string || Some(copy) != part.as_ref());
+    let (mut copies, mut has_originals) = (Vec::new(), true);
+    for (copy, original) in &spec.copies {
+        let copy = lookup(copy, &arrays).filter(is_string);
+        let copy = copy.filter(|copy| !cuts_string || Some(copy) != part.as_ref());
+        let original = lookup(original, &arrays);
+        let has = original.is_some_and(|path| !matches!(root.at(&path), Node::Scalar(_)));
+        // The first one that names a string counts.
+        if let Some(copy) = copy.filter(|copy| !copies.contains(copy)) {
+            copies.push(copy);
+            has_originals &= has;
+        }
+    }
     let offset = match (spec.offset, &spec.offset_at) {
         (Some(offset), _) => Some(offset),
         (None, None) => Some(0),
@@ -278,6 +282,10 @@ pub fn fit(text: &str, spec: &Spec, limit: u64) -> Result<String, Vec<&'static s
     let parent = parent.filter(|path| matches!(root.at(path), Node::Object(_)));
     if ambiguous {
         return Err(vec!["Ambiguous", "TooLarge", "NothingKept"]);
+    }
+
+    if !has_originals {
+        return Err(vec!["TooLarge", "NothingKept"]);
     }
 
     let with_copies = |text: &str| {
