@@ -46,6 +46,51 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn damaged_documents_are_taken_for_what_they_are(
+        (_, text) in json_cases::written(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), damage()), 1..4),
+    ) {
+        let mut text = text.replace('\u{feff}', "").into_bytes();
+        for (at, bytes) in damage {
+            text.push(b' ');
+            let at = at.index(text.len());
+            text.splice(at..=at, bytes);
+        }
+        let valid = is_valid(&text) && str::from_utf8(&text).is_ok();
+        prop_assert_eq!(scanned(&text).is_ok(), valid, "{}", text.escape_ascii());
+    }
+
+    #[test]
+    fn whatever_comes_out_is_valid_and_within_the_limit(
+        (text, spec) in json_cases::case(),
+        limit in any::<prop::sample::Index>(),
+        damage in prop::option::of((any::<prop::sample::Index>(), damage())),
+    ) {
+        let mut text = text.into_bytes();
+        if let Some((at, bytes)) = damage {
+            let at = at.index(text.len());
+            text.splice(at..=at, bytes);
+        }
+        let limit = limit.index(text.len().max(1)) as u64;
+        if let Ok(fitted) = fit(&text, &settings!(spec, limit)) {
+            prop_assert!(text.is_empty() || is_valid(fitted.bytes()), "{}", fitted.bytes().escape_ascii());
+            prop_assert!(str::from_utf8(fitted.bytes()).is_ok());
+            prop_assert!(fitted.bytes().len() as u64 <= limit);
+        }
+    }
+}
+
+/// What comes in the place of a byte.
+fn damage() -> impl Strategy<Value = Vec<u8>> {
+    let bytes =
+        prop::sample::select(b"\"\\[]{}:,0-+.eE1utfnx \n\x00\x1f\x7f\x80\xc3\xff".as_slice());
+    prop::collection::vec(prop_oneof![3 => bytes, 1 => any::<u8>()], 0..3)
+}
+
 fn fitted(text: impl AsRef<[u8]>, settings: &Fit) -> String {
     let fitted = fit(text.as_ref(), settings).unwrap();
     assert!(fitted.bytes().len() as u64 <= fitted.report().limit());
