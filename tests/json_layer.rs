@@ -349,6 +349,22 @@ async fn what_does_not_fit_is_answered_and_given_up_at_once() {
 }
 
 #[tokio::test]
+async fn a_declared_size_is_repeated_unless_it_is_disproved() {
+    for (declared, actual, exact) in [(5, 21, false), (900, 900, true)] {
+        let mut response = json(frames(PAGE, 30), Hint::Undeclared);
+        response
+            .headers_mut()
+            .insert(header::CONTENT_LENGTH, declared.into());
+        let response = through(&JsonFitLayer::server(Fit::compact(20)), response).await;
+        let unfit = response.extensions().get::<Unfit>().unwrap();
+        assert!(
+            unfit.actual() >= actual && unfit.actual_is_exact() == exact,
+            "{unfit:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn the_default_answer_is_500_and_other_layers_leave_it_alone() {
     let response = json(frames(PAGE, 30), Hint::Declared);
     let response = through(&JsonFitLayer::server(Fit::compact(20)), response).await;

@@ -22,6 +22,17 @@ pub(super) fn standard(unfit: &Unfit, _: &RequestHead) -> Response<Bytes> {
 /// ```
 ///
 /// The reason is `response_malformed` for what is not JSON.
+///
+/// # Examples
+///
+/// ```
+/// use tower_body_limit::json::{Fit, JsonFitLayer, rpc_error};
+///
+/// let fit = Fit::array_at(10 * 1024 * 1024, "/result/structuredContent/items")
+///     .copy_at("/result/content/0/text", "/result/structuredContent")
+///     .markers_at("/result/_meta");
+/// let layer = JsonFitLayer::server(fit).answer_with(rpc_error);
+/// ```
 #[must_use]
 pub fn rpc_error(unfit: &Unfit, _: &RequestHead) -> Response<Bytes> {
     with_type(StatusCode::OK, "application/json", unfit.rpc_message())

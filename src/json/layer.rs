@@ -157,6 +157,30 @@ impl JsonFitLayer {
     }
 
     /// On a client: the body of what cannot be made to fit fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::error::Error;
+    /// # use bytes::Bytes;
+    /// # use http::{Request, Response, header::CONTENT_TYPE};
+    /// # use http_body_util::{BodyExt, Full};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// use tower_body_limit::json::{Fit, JsonFitLayer, Unfit};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let upstream = service_fn(async |_: Request<()>| {
+    /// #     let response = Response::builder().header(CONTENT_TYPE, "application/json");
+    /// #     Ok::<_, std::io::Error>(response.body(Full::<Bytes>::from(r#""eleven bytes""#)).unwrap())
+    /// # });
+    /// let client = JsonFitLayer::client(Fit::compact(10)).layer(upstream);
+    /// let response = client.oneshot(Request::new(())).await.unwrap();
+    /// assert_eq!(response.status(), 200);
+    /// let error = response.into_body().collect().await.unwrap_err();
+    /// let unfit = error.source().unwrap().downcast_ref::<Unfit>().unwrap();
+    /// assert_eq!((unfit.limit(), unfit.actual()), (10, 14));
+    /// # }
+    /// ```
     #[must_use]
     pub fn client(fit: Fit) -> Self {
         Self::new(fit, None)
@@ -232,6 +256,18 @@ impl JsonFitLayer {
     }
 
     /// Calls `f` for each document that was over its limit, with what became of it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_body_limit::json::{Fit, JsonFitLayer};
+    ///
+    /// let layer = JsonFitLayer::server(Fit::array_at(64 * 1024, "/rows")).on_fit(|result| match result {
+    ///     Ok(report) => println!("{} of {} bytes", report.len(), report.original()),
+    ///     Err(unfit) => println!("{unfit}"),
+    /// });
+    /// assert!(format!("{layer:?}").contains("on_fit: true"));
+    /// ```
     ///
     /// # Callbacks
     ///

@@ -235,6 +235,23 @@ impl Fit {
     /// A template, in which `{kept}`, `{total}`, `{dropped}` and `{next_offset}` stand for numbers; of
     /// items, or of bytes for a string. It becomes the marker [`Marker::Note`], stands in place of each
     /// [copy](Self::copy_at), and ends a [string](Self::string_at) that was cut.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_body_limit::json::{Fit, Marker, fit};
+    ///
+    /// let settings = Fit::array_at(60, "/rows")
+    ///     .note("{dropped} of {total} left out, say \"go on\"")
+    ///     .marker(Marker::Truncated, "")
+    ///     .marker(Marker::NextOffset, "")
+    ///     .marker(Marker::CapReason, "");
+    /// let page = br#"{"rows":["one","two","three","four","five","six","seven","eight"]}"#;
+    /// assert_eq!(
+    ///     fit(page, &settings).unwrap().bytes(),
+    ///     r#"{"rows":["one"],"note":"7 of 8 left out, say \"go on\""}"#
+    /// );
+    /// ```
     #[must_use]
     pub fn note(mut self, template: &str) -> Self {
         self.note = Some(Template::new(template));
@@ -244,6 +261,19 @@ impl Fit {
     /// Puts the markers into the object at `place`.
     ///
     /// If it is not there, and what would hold it is an object, it is added to that.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_body_limit::json::{Fit, fit};
+    ///
+    /// let settings = Fit::array_at(100, "/rows").markers_at("/_meta");
+    /// let page = format!(r#"{{"rows":[{}0]}}"#, "12345,".repeat(100));
+    /// assert_eq!(
+    ///     fit(page.as_bytes(), &settings).unwrap().bytes(),
+    ///     r#"{"rows":[12345,12345,12345],"_meta":{"truncated":true,"next_offset":3,"cap_reason":"size_limit"}}"#
+    /// );
+    /// ```
     #[must_use]
     pub fn markers_at(mut self, place: impl Into<Pointer>) -> Self {
         self.place = Some(Place::At(place.into()));
@@ -298,6 +328,17 @@ impl Fit {
     /// Where in the document the offset of its first item is, if it is not otherwise told.
     ///
     /// If nothing or `null` is there it is 0.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_body_limit::json::{Fit, fit};
+    ///
+    /// let settings = Fit::array_at(100, "/rows").offset_at("/from");
+    /// let page = format!(r#"{{"rows":[{}0],"from":40}}"#, "12345,".repeat(100));
+    /// let report = fit(page.as_bytes(), &settings).unwrap().report().clone();
+    /// assert_eq!((report.kept(), report.next_offset()), (Some(3), Some(43)));
+    /// ```
     #[must_use]
     pub fn offset_at(mut self, number: impl Into<Pointer>) -> Self {
         self.offset_at = Some(number.into());
@@ -312,6 +353,17 @@ impl Fit {
     }
 
     /// The most bytes that are read of a document that is over the limit, 64 MiB unless told.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_body_limit::json::{Fit, UnfitReason, fit};
+    ///
+    /// let page = format!("[{}0]", "0,".repeat(1000));
+    /// let settings = Fit::array_at(100, "").max_scan(2000);
+    /// let unfit = fit(page.as_bytes(), &settings).unwrap_err();
+    /// assert_eq!(unfit.reason(), UnfitReason::ScanLimit);
+    /// ```
     #[must_use]
     pub fn max_scan(mut self, bytes: u64) -> Self {
         self.max_scan = bytes;
