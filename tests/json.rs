@@ -703,6 +703,30 @@ fn a_string_is_cut_between_characters_with_a_note_inside() {
 }
 
 #[test]
+fn a_string_is_cut_as_late_as_can_be() {
+    // With nothing said about it, at the very end of the room.
+    let pairs = format!("\"{}\"", r"\ud83d\ude00".repeat(20));
+    for limit in 14..pairs.len() as u64 {
+        let kept = (limit as usize - 2) / 12;
+        let expected = format!("\"{}\"", r"\ud83d\ude00".repeat(kept));
+        assert_eq!(
+            fitted(&pairs, &Fit::string_at(limit, "").note("")),
+            expected
+        );
+    }
+    // Where the numbers that are said lose a digit.
+    let plain = format!("\"{}\"", "x".repeat(5000));
+    for limit in 990..1030 {
+        let said = |kept: usize| kept.to_string().repeat(3);
+        let fits = |kept: &usize| kept + said(*kept).len() + 2 <= limit;
+        let kept = (1..1030).rfind(fits).unwrap();
+        let expected = format!("\"{}{}\"", "x".repeat(kept), said(kept));
+        let settings = Fit::string_at(limit as u64, "").note("{kept}{kept}{kept}");
+        assert_eq!(fitted(&plain, &settings), expected);
+    }
+}
+
+#[test]
 fn a_refusal_says_which_message_it_was() {
     let id = |id: &str| {
         let text = format!(
