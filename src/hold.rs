@@ -82,7 +82,8 @@ impl Held {
         self.bytes += mem::take(&mut other.bytes);
     }
 
-    #[cfg(feature = "records")]
+    /// How many bytes of data are held.
+    #[cfg(any(feature = "json", feature = "records"))]
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -10,6 +10,9 @@ mod drain;
 mod error;
 mod flush;
 mod hold;
+#[cfg(feature = "json")]
+#[cfg_attr(docsrs, doc(cfg(feature = "json")))]
+pub mod json;
 mod length;
 mod macros;
 mod media;
