@@ -112,11 +112,11 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    fn by_hand(limit: Option<u64>) -> Self {
+    pub(crate) fn by_hand(limit: Option<u64>, subject: Subject) -> Self {
         let status = StatusCode::INTERNAL_SERVER_ERROR;
         Self {
             limit,
-            subject: Subject::Body,
+            subject,
             status,
             label: None,
         }
@@ -128,7 +128,13 @@ impl Bound {
         Some(self.breached(limit, declared, 0, false))
     }
 
-    fn breached(&self, limit: u64, declared: Declared, read: u64, read_is_total: bool) -> TooLarge {
+    pub(crate) fn breached(
+        &self,
+        limit: u64,
+        declared: Declared,
+        read: u64,
+        read_is_total: bool,
+    ) -> TooLarge {
         let declared = declared.bytes();
         let Self {
             subject,
@@ -141,6 +147,7 @@ impl Bound {
             declared,
             read,
             read_is_total,
+            record_offset: None,
             subject,
             status,
             label,
@@ -152,7 +159,7 @@ impl<B: Body> LimitedBody<B> {
     /// Limits `inner` to `limit` bytes of data.
     pub fn new(inner: B, limit: u64) -> Self {
         let declared = Declared::by_hint(&inner.size_hint());
-        Self::bounded(inner, Bound::by_hand(Some(limit)), declared)
+        Self::bounded(inner, Bound::by_hand(Some(limit), Subject::Body), declared)
     }
 }
 
@@ -186,7 +193,11 @@ impl<B> LimitedBody<B> {
 
     /// For a body that only passes.
     pub(crate) fn unlimited(inner: B) -> Self {
-        Self::bounded(inner, Bound::by_hand(None), Declared::Nothing)
+        Self::bounded(
+            inner,
+            Bound::by_hand(None, Subject::Body),
+            Declared::Nothing,
+        )
     }
 
     /// For a message that has no body, whatever it declares.

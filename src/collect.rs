@@ -52,6 +52,17 @@ pub trait BodyLimitExt: Body + Sized {
         TruncatedBody::new(self, limit)
     }
 
+    /// At most `limit` bytes in each record, or an error: see
+    /// [`RecordLimitedBody`](crate::RecordLimitedBody).
+    #[cfg(feature = "records")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "records")))]
+    fn limit_records(self, kind: crate::RecordKind, limit: u64) -> crate::RecordLimitedBody<Self>
+    where
+        Self: Body<Data = Bytes>,
+    {
+        crate::RecordLimitedBody::new(self, kind, limit)
+    }
+
     /// Reads the body to its end, into memory.
     ///
     /// A body of one frame is not copied. Others are gathered in one buffer, of which at most 64 KiB

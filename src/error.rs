@@ -15,7 +15,8 @@ pub enum Subject {
     /// The body of a response, limited by a
     /// [`ResponseSizeLimitLayer`](crate::ResponseSizeLimitLayer).
     Response,
-    /// One record of a stream: a server-sent event or a line.
+    /// One record of a stream: a server-sent event or a line. Limited by the layers and the body of
+    /// the feature `records`.
     Record,
     /// A body that was limited by hand, with [`LimitedBody::new`](crate::LimitedBody::new) or
     /// [`BodyLimitExt`](crate::BodyLimitExt).
@@ -45,6 +46,7 @@ impl fmt::Display for Subject {
 /// | [`declared()`](Self::declared) | what the message stated before a byte was read |
 /// | [`read()`](Self::read) | what was counted until then, the frame that crossed included |
 /// | [`read_is_total()`](Self::read_is_total) | whether that was all of it |
+/// | [`record_offset()`](Self::record_offset) | where in the body the record starts, if it is one |
 /// | [`subject()`](Self::subject) | request, response, record or body |
 /// | [`status()`](Self::status) | the HTTP status that fits it |
 /// | [`label()`](Self::label) | which layer, if that was given a label |
@@ -71,6 +73,7 @@ pub struct TooLarge {
     pub(crate) declared: Option<u64>,
     pub(crate) read: u64,
     pub(crate) read_is_total: bool,
+    pub(crate) record_offset: Option<u64>,
     pub(crate) subject: Subject,
     pub(crate) status: StatusCode,
     pub(crate) label: Option<&'static str>,
@@ -95,7 +98,7 @@ impl TooLarge {
     ///
     /// The frame that crossed the limit is included, although its data was not passed on. The
     /// whole is at least this long; see [`read_is_total`](Self::read_is_total). Zero if the
-    /// declared length alone settled it.
+    /// declared length alone settled it. Of a record, its bytes up to the one that was too many.
     #[must_use]
     pub fn read(&self) -> u64 {
         self.read
@@ -105,6 +108,14 @@ impl TooLarge {
     #[must_use]
     pub fn read_is_total(&self) -> bool {
         self.read_is_total
+    }
+
+    /// How many bytes of the body come before the record that is too large.
+    ///
+    /// `None` unless the [subject](Self::subject) is a record.
+    #[must_use]
+    pub fn record_offset(&self) -> Option<u64> {
+        self.record_offset
     }
 
     /// What the limit was put on.
@@ -120,7 +131,8 @@ impl TooLarge {
     /// | a request | 413 |
     /// | a response that a server was sending | 500, or 502 if it is a [gateway] |
     /// | a response that a client was reading | 502 |
-    /// | a body, by hand | 500 |
+    /// | a record of a request, of a response | 413, 502 |
+    /// | a body or its records, by hand | 500 |
     ///
     /// [gateway]: crate::ResponseSizeLimitLayer::gateway
     #[must_use]
@@ -181,11 +193,11 @@ fn held_by<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError 
 
 impl fmt::Display for TooLarge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the {} is larger than its limit of {} bytes",
-            self.subject, self.limit
-        )?;
+        write!(f, "the {}", self.subject)?;
+        if let Some(offset) = self.record_offset {
+            write!(f, " at byte {offset}")?;
+        }
+        write!(f, " is larger than its limit of {} bytes", self.limit)?;
         match self.label {
             Some(label) => write!(f, " ({label})"),
             None => Ok(()),

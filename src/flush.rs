@@ -3,6 +3,8 @@ use std::{
     time::Duration,
 };
 
+use http::Version;
+
 use crate::{
     error::Error,
     task::{SyncTask, sleep},
@@ -22,6 +24,18 @@ pub(crate) enum Flush {
     ByYielding,
     /// Another task polls the body. Where there are no timers, this is as `ByYielding`.
     ByWaiting,
+}
+
+impl Flush {
+    /// What it takes for a response that a server sends by this version of HTTP, with a declared length
+    /// or not.
+    pub(crate) fn for_response(version: Version, is_declared: bool) -> Option<Self> {
+        if version >= Version::HTTP_2 {
+            return Some(Self::ByWaiting);
+        }
+        // To HTTP/1.0, without a length, what was flushed would look like the whole.
+        (version >= Version::HTTP_11 || is_declared).then_some(Self::ByYielding)
+    }
 }
 
 /// How often to be Pending. An encoder outside takes the first as a sign to flush its own buffer, and

@@ -69,6 +69,25 @@ impl Held {
         self.trailers.take().map(Frame::trailers)
     }
 
+    /// Takes all that `other` holds, after what is held already.
+    #[cfg(feature = "records")]
+    pub(crate) fn append(&mut self, other: &mut Self) {
+        if self.is_empty() {
+            return mem::swap(self, other);
+        }
+        self.close_tail();
+        other.close_tail();
+        self.blocks.append(&mut other.blocks);
+        self.trailers = other.trailers.take();
+        self.bytes += mem::take(&mut other.bytes);
+    }
+
+    /// How many bytes of data are held.
+    #[cfg(any(feature = "json", feature = "records"))]
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes == 0 && self.trailers.is_none()
     }

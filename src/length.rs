@@ -75,6 +75,11 @@ impl Declared {
     }
 }
 
+/// Whether a message states how long it is, so that one that breaks off can be told from one that ends.
+pub(crate) fn is_declared(hint: &SizeHint, headers: &HeaderMap) -> bool {
+    hint.exact().is_some() || Declared::by_headers(headers) != Declared::Nothing
+}
+
 /// Whether a response has no body, so that its length is that of another one (RFC 9110, section
 /// 6.4.1).
 pub(crate) fn is_bodiless(method: &Method, status: StatusCode) -> bool {

@@ -10,11 +10,16 @@ mod drain;
 mod error;
 mod flush;
 mod hold;
+#[cfg(feature = "json")]
+#[cfg_attr(docsrs, doc(cfg(feature = "json")))]
+pub mod json;
 mod length;
 mod macros;
 mod media;
 mod memory;
 mod policy;
+#[cfg(feature = "records")]
+mod records;
 mod request;
 pub mod respond;
 mod response;
@@ -30,6 +35,12 @@ pub use collect::{BodyLimitExt, Collected, Prefix};
 pub use control::{LimitControl, SetLimitError, SetRequestLimit, SetRequestLimitLayer};
 pub use error::{Error, Subject, TooLarge};
 pub use policy::{MediaTypeLimits, Policy, RequestLimit, ResponseLimit, StatusLimits};
+#[cfg(feature = "records")]
+#[cfg_attr(docsrs, doc(cfg(feature = "records")))]
+pub use records::{
+    RecordKind, RecordLimit, RecordLimitLayer, RecordLimitedBody, RequestRecordLimit,
+    RequestRecordLimitLayer,
+};
 pub use request::{RequestSizeLimit, RequestSizeLimitLayer};
 pub use respond::RequestHead;
 pub use response::{ResponseSizeLimit, ResponseSizeLimitLayer};

@@ -31,22 +31,34 @@ pub(crate) fn is_json(headers: &HeaderMap) -> bool {
         || essence(headers).is_some_and(|essence| has_suffix(essence, "+json"))
 }
 
+/// Server-sent events.
+pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
+    is_one_of(headers, &["text/event-stream"])
+}
+
+/// One JSON text a line, by any of its names.
+pub(crate) fn is_json_lines(headers: &HeaderMap) -> bool {
+    is_one_of(
+        headers,
+        &[
+            "application/x-ndjson",
+            "application/ndjson",
+            "application/jsonl",
+            "application/x-jsonlines",
+        ],
+    )
+}
+
 /// Streams that go on until somebody hangs up.
 pub(crate) fn is_endless(headers: &HeaderMap) -> bool {
-    is_one_of(headers, &["text/event-stream", "multipart/x-mixed-replace"])
+    is_event_stream(headers) || is_one_of(headers, &["multipart/x-mixed-replace"])
 }
 
 /// Bodies whose reader wants each part as it comes.
 pub(crate) fn is_streamed(headers: &HeaderMap) -> bool {
     is_endless(headers)
-        || is_one_of(
-            headers,
-            &[
-                "application/x-ndjson",
-                "application/jsonl",
-                "application/json-seq",
-            ],
-        )
+        || is_json_lines(headers)
+        || is_one_of(headers, &["application/json-seq"])
         || headers.get(CONTENT_TYPE).is_some_and(is_grpc)
 }
 

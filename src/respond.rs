@@ -238,8 +238,12 @@ pub(crate) fn with_plain_text(status: StatusCode, text: String) -> Response<Byte
     with_type(status, "text/plain; charset=utf-8", text)
 }
 
-fn with_type(status: StatusCode, content_type: &'static str, text: String) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::from(text));
+pub(crate) fn with_type(
+    status: StatusCode,
+    content_type: &'static str,
+    text: impl Into<Bytes>,
+) -> Response<Bytes> {
+    let mut response = Response::new(text.into());
     *response.status_mut() = status;
     response
         .headers_mut()
@@ -247,16 +251,15 @@ fn with_type(status: StatusCode, content_type: &'static str, text: String) -> Re
     response
 }
 
-/// What a layer answers with.
-#[derive(Clone)]
-pub(crate) struct Answer(Arc<MakeAnswer>);
+/// What a layer answers with, and to which error.
+pub(crate) struct Answer<E = TooLarge>(Arc<MakeAnswer<E>>);
 
-type MakeAnswer = dyn Fn(&TooLarge, &RequestHead) -> Response<Bytes> + Send + Sync;
+type MakeAnswer<E> = dyn Fn(&E, &RequestHead) -> Response<Bytes> + Send + Sync;
 
-impl Answer {
+impl<E> Answer<E> {
     pub(crate) fn new<F, T>(answer: F) -> Self
     where
-        F: Fn(&TooLarge, &RequestHead) -> Response<T> + Send + Sync + 'static,
+        F: Fn(&E, &RequestHead) -> Response<T> + Send + Sync + 'static,
         T: Into<Bytes>,
     {
         Self(Arc::new(move |error, head| {
@@ -267,10 +270,13 @@ impl Answer {
     /// The whole answer, with what the closure may have left out, sent while `drain` lasts.
     pub(crate) fn make<B>(
         &self,
-        error: TooLarge,
+        error: E,
         head: &RequestHead,
         drain: Option<Drain>,
-    ) -> Response<ResponseBody<B>> {
+    ) -> Response<ResponseBody<B>>
+    where
+        E: Clone + Send + Sync + 'static,
+    {
         let (mut parts, text) = (self.0)(&error, head).into_parts();
         match text.len() {
             // A length of zero would end the answer, and with it the drain, at the head.
@@ -285,6 +291,12 @@ impl Answer {
             text
         };
         Response::from_parts(parts, ResponseBody::answer(text, drain))
+    }
+}
+
+impl<E> Clone for Answer<E> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
     }
 }
 
@@ -308,7 +320,7 @@ impl Default for Answer {
     }
 }
 
-impl fmt::Debug for Answer {
+impl<E> fmt::Debug for Answer<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Answer")
     }

@@ -17,7 +17,7 @@ use crate::{
     error::{BoxError, Error, Subject, TooLarge},
     flush::Flush,
     hold::Held,
-    length::{Declared, is_bodiless},
+    length::{Declared, is_bodiless, is_declared},
     macros::{inner_service_accessors, limit_settings},
     media,
     policy::{Limits, Policy, ResponseLimit, higher_of},
@@ -327,9 +327,11 @@ impl Config {
                 return Verdict::Send(self.answer.make(error, head, None));
             }
         }
-        let is_declared =
-            hint.exact().is_some() || Declared::by_headers(&parts.headers) != Declared::Nothing;
-        let flush = self.flush(head, is_declared);
+        let is_declared = is_declared(&hint, &parts.headers);
+        let flush = match self.side {
+            Side::Client => None,
+            Side::Server | Side::Gateway => Flush::for_response(head.version(), is_declared),
+        };
         let body = LimitedBody::bounded(body, bound, declared).watched_by(watcher);
         if limit.is_some() && !is_refusal && self.holds(head, &parts.headers, is_declared) {
             return Verdict::Hold { parts, body, flush };
@@ -346,17 +348,6 @@ impl Config {
             head.version() < Version::HTTP_11 && !is_declared && !media::is_endless(headers);
         let asked_for = self.buffered && !media::is_streamed(headers);
         self.side != Side::Client && (breach_is_unseen || asked_for)
-    }
-
-    /// How the client is made to see that a response breaks off.
-    fn flush(&self, head: &RequestHead, is_declared: bool) -> Option<Flush> {
-        match head.version() {
-            _ if self.side == Side::Client => None,
-            version if version >= Version::HTTP_2 => Some(Flush::ByWaiting),
-            version if version >= Version::HTTP_11 || is_declared => Some(Flush::ByYielding),
-            // Without a length, what was flushed would look like the whole.
-            _ => None,
-        }
     }
 }
 

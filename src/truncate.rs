@@ -95,7 +95,7 @@ fn is_diagnostic(head: &Parts) -> bool {
     let is_error = head.status.is_client_error() || head.status.is_server_error();
     is_error
         && !media::is_json(&head.headers)
-        && !media::is_one_of(&head.headers, &["text/event-stream"])
+        && !media::is_event_stream(&head.headers)
         && !head.headers.contains_key(CONTENT_ENCODING)
 }
 

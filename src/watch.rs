@@ -137,6 +137,7 @@ impl Callbacks {
             limit = error.limit,
             declared = error.declared,
             read = error.read,
+            record_offset = error.record_offset,
             subject = %error.subject,
             label = error.label,
             "a size limit was exceeded",

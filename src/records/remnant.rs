@@ -1,0 +1,123 @@
+use bytes::Bytes;
+
+use super::search::is_end;
+
+/// What a client has to know of an event that it does not get: the `id`, from which it goes on when it
+/// reconnects, and the `retry`.
+///
+/// Fed with the lines of the event, without its comments. Holds at most `max` bytes: an id that does
+/// not fit is lost.
+#[derive(Debug)]
+pub(super) struct Remnant {
+    max: usize,
+    id: Vec<u8>,
+    retry: Vec<u8>,
+    // The line so far, unless it is another field's.
+    line: Vec<u8>,
+    is_other: bool,
+}
+
+const ID: &[u8] = b"id";
+const RETRY: &[u8] = b"retry";
+
+/// How many bytes of a line show that its field has one of these names.
+const HEAD: usize = 6;
+
+impl Remnant {
+    pub(super) fn new(max: u64) -> Self {
+        Self {
+            max: usize::try_from(max).unwrap_or(usize::MAX),
+            id: Vec::new(),
+            retry: Vec::new(),
+            line: Vec::new(),
+            is_other: false,
+        }
+    }
+
+    /// Takes in a line with its end, or a part of a line, or the LF after the CR of its end.
+    pub(super) fn feed(&mut self, piece: &[u8]) {
+        let (text, ends) = match piece.split_last() {
+            Some((&last, text)) if is_end(last) => (text, true),
+            _ => (piece, false),
+        };
+        if !self.is_other {
+            // The first bytes tell whether the others are wanted.
+            let first = HEAD.saturating_sub(self.line.len()).min(text.len());
+            let (head, rest) = text.split_at(first);
+            self.line.extend_from_slice(head);
+            if !may_be(&self.line, ID) && !may_be(&self.line, RETRY) {
+                self.ignore();
+            } else if ends || self.line.len() >= HEAD {
+                self.push(rest);
+            }
+        }
+        if ends {
+            self.end_line();
+        }
+    }
+
+    fn push(&mut self, text: &[u8]) {
+        // A new id replaces the old one.
+        if self.line.starts_with(ID) && !self.has_room(text) {
+            self.id = Vec::new();
+        }
+        if !self.has_room(text) {
+            return self.ignore();
+        }
+        self.line.extend_from_slice(text);
+    }
+
+    fn has_room(&self, text: &[u8]) -> bool {
+        let kept = self.id.len().saturating_add(self.retry.len());
+        let line = self.line.len().saturating_add(text.len());
+        kept.saturating_add(line) <= self.max
+    }
+
+    fn ignore(&mut self) {
+        self.line = Vec::new();
+        self.is_other = true;
+    }
+
+    fn end_line(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        self.is_other = false;
+        if line == ID || (line.starts_with(b"id:") && !line.contains(&0)) {
+            self.id = line;
+        } else if line.strip_prefix(b"retry:").is_some_and(is_number) {
+            self.retry = line;
+        }
+    }
+
+    /// At most how many bytes the event that is left behind will have.
+    pub(super) fn bytes(&self) -> u64 {
+        (self.id.len() + self.retry.len() + self.line.len() + 3) as u64
+    }
+
+    /// An event without data, which no client dispatches; nothing if there is nothing to be known.
+    pub(super) fn into_event(self) -> Bytes {
+        let mut event = Vec::with_capacity(self.id.len() + self.retry.len() + 3);
+        for line in [self.id, self.retry] {
+            if !line.is_empty() {
+                event.extend_from_slice(&line);
+                event.push(b'\n');
+            }
+        }
+        if !event.is_empty() {
+            event.push(b'\n');
+        }
+        event.into()
+    }
+}
+
+/// Whether a line that starts with `start` may have the name `name`.
+fn may_be(start: &[u8], name: &[u8]) -> bool {
+    match start.strip_prefix(name) {
+        Some(rest) => matches!(rest.first(), None | Some(b':')),
+        None => name.starts_with(start),
+    }
+}
+
+fn is_number(value: &[u8]) -> bool {
+    let value = value.strip_prefix(b" ").unwrap_or(value);
+    !value.is_empty() && value.iter().all(u8::is_ascii_digit)
+}
