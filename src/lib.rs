@@ -9,6 +9,8 @@ mod control;
 mod drain;
 mod error;
 mod flush;
+#[doc = include_str!("guide.md")]
+pub mod guide {}
 mod hold;
 #[cfg(feature = "json")]
 #[cfg_attr(docsrs, doc(cfg(feature = "json")))]
