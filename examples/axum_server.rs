@@ -13,14 +13,14 @@
 //! # What is left of a refused request is read, so that a client gets the 413 even if it writes all of
 //! # its request before it reads. With a DRAIN that is less than the rest, such as 0, curl sees
 //! # `connection: close` in the answer, and Python a broken pipe in its place.
-//! head -c 8M /dev/zero > /tmp/8M
-//! curl -i -H Expect: --data-binary @/tmp/8M http://127.0.0.1:3000/bytes
+//! head -c 8M /dev/zero > 8M.bin
+//! curl -i -H Expect: --data-binary @8M.bin http://127.0.0.1:3000/bytes
 //! python3 -c 'import http.client
 //! server = http.client.HTTPConnection("127.0.0.1:3000")
-//! server.request("POST", "/bytes", open("/tmp/8M", "rb").read())
+//! server.request("POST", "/bytes", open("8M.bin", "rb").read())
 //! print(server.getresponse().status)'
 //! # Without `-H Expect:` curl asks before it sends so much, and sends nothing.
-//! curl -v --data-binary @/tmp/8M http://127.0.0.1:3000/bytes
+//! curl -v --data-binary @8M.bin http://127.0.0.1:3000/bytes
 //!
 //! # A response of exactly the limit, and one that declares a byte more: 500 in its place.
 //! curl -i -o /dev/null http://127.0.0.1:3000/known/1048576
