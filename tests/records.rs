@@ -20,7 +20,7 @@ use static_assertions::{assert_impl_all, assert_not_impl_any};
 use support::{Hint, Script, Step, VARIANTS};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_body_limit::{
-    BodyLimitExt, Error, Outcome, RecordKind, RecordLimitLayer, RecordLimitedBody,
+    BodyLimitExt, Error, LimitedBody, Outcome, RecordKind, RecordLimitLayer, RecordLimitedBody,
     RequestRecordLimitLayer, RequestSizeLimitLayer, Subject, TooLarge,
 };
 
@@ -694,6 +694,30 @@ async fn lines_of_requests_below_a_size_limit() {
             .into_bytes();
         assert_eq!(data, passed);
     }
+}
+
+#[tokio::test]
+async fn what_is_drained_through_a_record_limit_does_not_count_for_it() {
+    let breaches = Reports::default();
+    let seen = Arc::clone(&breaches);
+    let service = service_fn(
+        async |mut request: Request<LimitedBody<RecordLimitedBody<Script>>>| {
+            let (_, error) = drain(request.body_mut());
+            Err::<Response<String>, _>(error.unwrap())
+        },
+    );
+    let service = RequestRecordLimitLayer::lines(4)
+        .on_breach(move |error| seen.lock().unwrap().push(error.clone()))
+        .layer(RequestSizeLimitLayer::server(6).layer(service));
+    // The second frame is one too many for the size, and the third has a line that is too long.
+    let body = script(["abcd\n", "ef\n", "ghijkl\n", "m\n"]);
+    let log = body.log();
+    let request = Request::post("/").header(TYPE, "application/x-ndjson");
+    let response = service.oneshot(request.body(body).unwrap()).await.unwrap();
+    assert_eq!(response.status(), 413);
+    assert!(response.into_body().collect_limited(100).await.is_ok());
+    assert_eq!(log.polls(), 5);
+    assert!(breaches.lock().unwrap().is_empty());
 }
 
 // As the body inside: reqwest needs Sync.
