@@ -67,7 +67,7 @@ use http::{
     StatusCode,
     header::{CONTENT_LENGTH, CONTENT_TYPE},
 };
-use tokio::{net::TcpListener, time::sleep};
+use tokio::net::TcpListener;
 use tower_body_limit::{RequestSizeLimitLayer, ResponseSizeLimitLayer};
 
 const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
@@ -93,8 +93,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
     let requests = RequestSizeLimitLayer::server(request_limit.as_u64());
     let requests = match drain.as_u64() {
         0 => requests.no_drain(),
-        // `drain` does the same if the feature `tokio` is on.
-        budget => requests.drain_with(budget, DRAIN_DEADLINE, sleep),
+        budget => requests.drain(budget, DRAIN_DEADLINE),
     };
 
     let app = Router::new()
