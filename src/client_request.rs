@@ -74,7 +74,7 @@ impl ClientRequestSizeLimitLayer {
         }
     }
 
-    limit_settings!("request", "RequestLimit");
+    limit_settings!("request", "RequestLimit", "RequestSizeLimitLayer::client");
 }
 
 impl<S> Layer<S> for ClientRequestSizeLimitLayer {

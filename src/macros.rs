@@ -20,13 +20,21 @@ macro_rules! inner_service_accessors {
     };
 }
 
-/// The settings that every layer with a limit has. `$message` is "request" or "response", and
-/// `$Limit` the type that overrides the limit for one.
+/// The settings that every layer with a limit has. `$message` is "request" or "response", `$Limit` the
+/// type that overrides the limit for one, and `$layer` what makes such a layer.
 macro_rules! limit_settings {
-    ($message:literal, $Limit:literal) => {
+    ($message:literal, $Limit:literal, $layer:literal) => {
         /// How far
         #[doc = concat!("a [`", $Limit, "`](crate::", $Limit, ")")]
         /// may raise the limit, `None` for as far as it likes. Without this it can only lower it.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// # use tower_body_limit::{RequestSizeLimitLayer, ResponseSizeLimitLayer};
+        #[doc = concat!("let layer = ", $layer, "(10).override_ceiling(1000);")]
+        /// assert!(format!("{layer:?}").contains(r#"override_ceiling: Some(Some(1000))"#));
+        /// ```
         #[must_use]
         pub fn override_ceiling(mut self, ceiling: impl Into<Option<u64>>) -> Self {
             self.config_mut().limits.override_ceiling = Some(ceiling.into());
@@ -34,6 +42,14 @@ macro_rules! limit_settings {
         }
 
         /// A name for this limit, to be found in its errors.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// # use tower_body_limit::{RequestSizeLimitLayer, ResponseSizeLimitLayer};
+        #[doc = concat!("let layer = ", $layer, "(10).label(\"uploads\");")]
+        /// assert!(format!("{layer:?}").contains(r#"label: Some("uploads")"#));
+        /// ```
         #[must_use]
         pub fn label(mut self, label: &'static str) -> Self {
             self.config_mut().label = Some(label);
@@ -46,6 +62,14 @@ macro_rules! limit_settings {
         ///
         /// Runs in the task that reads the body, or that calls the service if the declared length
         /// settled it. It does not run while the thread is panicking.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// # use tower_body_limit::{RequestSizeLimitLayer, ResponseSizeLimitLayer};
+        #[doc = concat!("let layer = ", $layer, "(10).on_breach(|error| eprintln!(\"{error}\"));")]
+        /// assert!(format!("{layer:?}").contains(r#"on_breach: true"#));
+        /// ```
         #[must_use]
         pub fn on_breach<F>(mut self, f: F) -> Self
         where
@@ -63,6 +87,14 @@ macro_rules! limit_settings {
         ///
         /// Runs in the task that reads or drops the body. It does not run while the thread is
         /// panicking.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// # use tower_body_limit::{RequestSizeLimitLayer, ResponseSizeLimitLayer};
+        #[doc = concat!("let layer = ", $layer, "(10).on_end(|end| println!(\"{} bytes\", end.read()));")]
+        /// assert!(format!("{layer:?}").contains(r#"on_end: true"#));
+        /// ```
         #[must_use]
         pub fn on_end<F>(mut self, f: F) -> Self
         where

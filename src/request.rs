@@ -232,6 +232,19 @@ impl RequestSizeLimitLayer {
     ///
     /// There is nothing to run a task of its own, so the drain ends when nothing has come for a
     /// quarter of a second.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_body_limit::RequestSizeLimitLayer;
+    ///
+    /// // `sleep` is any function from a duration to a future that ends after it.
+    /// # use tokio::time::sleep;
+    /// let layer = RequestSizeLimitLayer::server(1024 * 1024)
+    ///     .drain_with(64 * 1024 * 1024, Duration::from_secs(10), sleep);
+    /// assert!(format!("{layer:?}").contains("67108864 bytes in 10s"));
+    /// ```
     #[must_use]
     pub fn drain_with<F, T>(mut self, budget: u64, deadline: Duration, sleep: F) -> Self
     where
@@ -246,6 +259,22 @@ impl RequestSizeLimitLayer {
     ///
     /// The answer says `Connection: close` on HTTP/1, and clients that are still writing may see the
     /// connection reset before they see the answer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use bytes::Bytes;
+    /// # use http::{Request, Response};
+    /// # use http_body_util::Full;
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_body_limit::{LimitedBody, RequestSizeLimitLayer};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let service = service_fn(async |_: Request<LimitedBody<Full<Bytes>>>| Ok::<_, std::io::Error>(Response::new(Full::<Bytes>::default())));
+    /// let service = RequestSizeLimitLayer::server(10).no_drain().layer(service);
+    /// let refusal = service.oneshot(Request::new(Full::from("eleven byte"))).await.unwrap();
+    /// assert_eq!(refusal.headers()["connection"], "close");
+    /// # }
+    /// ```
     #[must_use]
     pub fn no_drain(mut self) -> Self {
         self.config_mut().drain = None;
@@ -267,7 +296,7 @@ impl RequestSizeLimitLayer {
         self
     }
 
-    limit_settings!("request", "RequestLimit");
+    limit_settings!("request", "RequestLimit", "RequestSizeLimitLayer::server");
 }
 
 impl<S> Layer<S> for RequestSizeLimitLayer {

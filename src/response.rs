@@ -221,7 +221,11 @@ impl ResponseSizeLimitLayer {
         self
     }
 
-    limit_settings!("response", "ResponseLimit");
+    limit_settings!(
+        "response",
+        "ResponseLimit",
+        "ResponseSizeLimitLayer::server"
+    );
 }
 
 impl<S> Layer<S> for ResponseSizeLimitLayer {
