@@ -16,6 +16,29 @@ use crate::{
     hold::Held,
 };
 
+#[cfg(all(feature = "json", feature = "records"))]
+use crate::json::Events;
+
+/// Without the two features no events are changed.
+#[cfg(not(all(feature = "json", feature = "records")))]
+#[derive(Debug)]
+enum Events {}
+
+#[cfg(not(all(feature = "json", feature = "records")))]
+impl Events {
+    fn poll_frame<B>(
+        &mut self,
+        _: Pin<&mut LimitedBody<B>>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        match *self {}
+    }
+
+    fn is_empty(&self) -> bool {
+        match *self {}
+    }
+}
+
 pin_project! {
     /// The body of every response of this crate's services: the inner service's, limited or not, or
     /// an answer of ours in its place.
@@ -35,7 +58,12 @@ pin_project! {
     #[derive(Debug)]
     #[project = StateProj]
     enum State<B> {
-        Inner { #[pin] body: LimitedBody<B> },
+        Inner {
+            #[pin]
+            body: LimitedBody<B>,
+            // What changes the events of a stream.
+            events: Option<Box<Events>>,
+        },
         Held { held: Held },
         Answer {
             text: Bytes,
@@ -51,7 +79,17 @@ impl<B> ResponseBody<B> {
     /// The inner service's body, with what makes a server send what came before its error.
     pub(crate) fn inner(body: LimitedBody<B>, flush: Option<Flush>) -> Self {
         Self {
-            state: State::Inner { body },
+            state: State::Inner { body, events: None },
+            failure: Failure::new(None, flush),
+        }
+    }
+
+    /// The inner service's body, an event stream, with its events changed.
+    #[cfg(all(feature = "json", feature = "records"))]
+    pub(crate) fn events(body: LimitedBody<B>, events: Events, flush: Option<Flush>) -> Self {
+        let events = Some(Box::new(events));
+        Self {
+            state: State::Inner { body, events },
             failure: Failure::new(None, flush),
         }
     }
@@ -102,10 +140,16 @@ where
         let this = self.project();
         match this.state.project() {
             StateProj::Inner { .. } if this.failure.is_waiting() => {}
-            StateProj::Inner { body } => match ready!(body.poll_frame(cx)) {
-                Some(Err(failure)) => this.failure.set(failure),
-                frame => return Poll::Ready(frame),
-            },
+            StateProj::Inner { body, events } => {
+                let frame = match events {
+                    Some(events) => events.poll_frame(body, cx),
+                    None => body.poll_frame(cx),
+                };
+                match ready!(frame) {
+                    Some(Err(failure)) => this.failure.set(failure),
+                    frame => return Poll::Ready(frame),
+                }
+            }
             StateProj::Held { held } => {
                 if let Some(frame) = held.pop() {
                     return Poll::Ready(Some(Ok(frame)));
@@ -129,7 +173,9 @@ where
     fn is_end_stream(&self) -> bool {
         !self.failure.is_waiting()
             && match &self.state {
-                State::Inner { body } => body.is_end_stream(),
+                State::Inner { body, events } => {
+                    body.is_end_stream() && events.as_ref().is_none_or(|events| events.is_empty())
+                }
                 State::Held { held } => held.is_empty(),
                 State::Answer { text, last, drain } => {
                     text.is_empty() && last.is_empty() && drain.is_none()
@@ -142,7 +188,11 @@ where
             return SizeHint::new();
         }
         match &self.state {
-            State::Inner { body } => body.size_hint(),
+            // An answer in place of an event may be larger than that.
+            State::Inner {
+                events: Some(_), ..
+            } if !self.is_end_stream() => SizeHint::new(),
+            State::Inner { body, .. } => body.size_hint(),
             State::Held { held } => held.size_hint(),
             // An exact hint of zero would end the answer, and with it the drain, at the head.
             State::Answer {

@@ -17,6 +17,8 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
+#[cfg(feature = "records")]
+use super::events::Events;
 use super::{
     answer,
     document::{Document, End},
@@ -95,7 +97,7 @@ pub struct JsonFitLayer {
 }
 
 #[derive(Clone)]
-struct Config {
+pub(super) struct Config {
     fit: Arc<Fit>,
     ceiling: u64,
     // None on a client.
@@ -361,7 +363,7 @@ impl Config {
         Arc::new(fit)
     }
 
-    fn report(&self, result: Result<&FitReport, &Unfit>) {
+    pub(super) fn report(&self, result: Result<&FitReport, &Unfit>) {
         if thread::panicking() {
             return;
         }
@@ -426,6 +428,27 @@ impl Config {
         }
     }
 
+    /// The response with its events made to fit one by one.
+    #[cfg(feature = "records")]
+    fn events<B>(
+        &self,
+        mut parts: Parts,
+        head: &RequestHead,
+        body: LimitedBody<B>,
+        events: Events,
+    ) -> Response<ResponseBody<B>> {
+        forget_the_whole(&mut parts.headers);
+        let body = ResponseBody::events(body, events, self.flush(&parts, head));
+        Response::from_parts(parts, body)
+    }
+
+    /// What makes a server send the head before an error.
+    fn flush(&self, parts: &Parts, head: &RequestHead) -> Option<Flush> {
+        self.answer.as_ref()?;
+        let is_declared = is_declared(&SizeHint::new(), &parts.headers);
+        Flush::for_response(head.version(), is_declared)
+    }
+
     /// The response with what there is of its body, and then the error that ended it.
     fn broken<B>(
         &self,
@@ -434,20 +457,14 @@ impl Config {
         held: Held,
         error: Error,
     ) -> Response<ResponseBody<B>> {
-        let is_declared = is_declared(&SizeHint::new(), &parts.headers);
-        let flush = match self.answer {
-            Some(_) => Flush::for_response(head.version(), is_declared),
-            None => None,
-        };
-        let body = ResponseBody::held(held, Some(error), flush);
+        let body = ResponseBody::held(held, Some(error), self.flush(&parts, head));
         Response::from_parts(parts, body)
     }
 }
 
-/// Whether a body is one that can be made to fit, and not known to fit anyway.
+/// Whether a body is one that can be made to fit if its type is right, and not known to fit anyway.
 fn applies(head: &RequestHead, parts: &Parts, hint: &SizeHint, limit: u64) -> bool {
-    media::is_json(&parts.headers)
-        && parts.status != StatusCode::PARTIAL_CONTENT
+    parts.status != StatusCode::PARTIAL_CONTENT
         && !parts.headers.contains_key(CONTENT_ENCODING)
         && !is_bodiless(head.method(), parts.status)
         && !Refusal::is_in(&parts.extensions)
@@ -494,7 +511,13 @@ where
                     let fit = config.fit_for(&mut parts, *this.offset);
                     let hint = body.size_hint();
                     let body = LimitedBody::unlimited(body);
-                    if !applies(this.head, &parts, &hint, fit.limit) {
+                    let applies = applies(this.head, &parts, &hint, fit.limit);
+                    #[cfg(feature = "records")]
+                    if applies && media::is_event_stream(&parts.headers) {
+                        let events = Events::new(Arc::clone(this.config), fit);
+                        return Poll::Ready(Ok(config.events(parts, this.head, body, events)));
+                    }
+                    if !applies || !media::is_json(&parts.headers) {
                         let body = ResponseBody::inner(body, None);
                         return Poll::Ready(Ok(Response::from_parts(parts, body)));
                     }

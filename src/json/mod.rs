@@ -51,6 +51,8 @@
 mod answer;
 mod document;
 mod engine;
+#[cfg(feature = "records")]
+mod events;
 mod finish;
 mod layer;
 mod pointer;
@@ -66,6 +68,8 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 
 pub use answer::rpc_error;
+#[cfg(feature = "records")]
+pub(crate) use events::Events;
 pub use layer::{BaseOffset, FitLimit, JsonFit, JsonFitLayer};
 pub use pointer::{Pointer, PointerError};
 pub use report::{FitReport, Fitted, Unfit, UnfitReason};
