@@ -551,7 +551,8 @@ fn the_head_is_mended_unless_nothing_can_be_too_large() {
 #[test]
 fn encoded_and_partial_streams_and_heads_are_left_alone() {
     let event = format!("data: {}\n\n", rows());
-    let change: [fn(&mut Request<()>, &mut Response<Script>); 4] = [
+    type Change = fn(&mut Request<()>, &mut Response<Script>);
+    let changes: [Change; 4] = [
         |_, response| {
             let gzip = "gzip".parse().unwrap();
             response
@@ -565,7 +566,7 @@ fn encoded_and_partial_streams_and_heads_are_left_alone() {
             response.headers_mut().insert(header::CONTENT_TYPE, plain);
         },
     ];
-    for change in change {
+    for change in changes {
         let mut response = stream(Script::new([data(&event)], Hint::Undeclared));
         let mut request = Request::new(());
         let etag = "\"a\"".parse().unwrap();
@@ -665,7 +666,8 @@ async fn a_client_of_an_axum_stream_gets_each_event_before_the_next_is_made() {
 fn memory_does_not_grow_with_an_event() {
     const FRAMES: usize = 1000;
     let layer = JsonFitLayer::server(Fit::array_at(10_000, "/rows"));
-    let frame = Bytes::from("12345,".repeat(2000));
+    // So small that what is held of it is copied, and counted.
+    let frame = Bytes::from("12345,".repeat(1000));
     // Until the scan ends, and beyond.
     for (start, scan) in [
         ("data: {\"rows\":[", u64::MAX),
@@ -686,6 +688,6 @@ fn memory_does_not_grow_with_an_event() {
             let mut cx = Context::from_waker(Waker::noop());
             while !matches!(Pin::new(&mut body).poll_frame(&mut cx), Poll::Ready(None)) {}
         });
-        assert!(held.bytes_max < 150_000, "{start:?}: {}", held.bytes_max);
+        assert!(held.bytes_max < 300_000, "{start:?}: {}", held.bytes_max);
     }
 }
