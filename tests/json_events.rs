@@ -212,6 +212,9 @@ fn what_is_within_the_limit_is_the_same_byte_for_byte() {
     let over = exact.replacen("[ ", "[  ", 1);
     let fitted = exact.replace("data: [ ", "data:[").replace("\" ]", "\"]");
     becomes(&over, &fitted, &[None]);
+    // A name alone is a line of data with nothing in it.
+    let name = exact.replace("]\n", "]\ndata\n");
+    becomes(&name, &fitted, &[None]);
 }
 
 #[test]
