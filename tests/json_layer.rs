@@ -441,7 +441,7 @@ async fn an_inner_error_sends_the_head_and_then_fails() {
             (StatusCode::OK, None)
         );
         let (data, pending, error) = drive(response);
-        assert_eq!((&*data, pending), (held, 1));
+        assert_eq!((&*data, pending), (held, 2));
         assert!(matches!(error, Error::Body(_)));
 
         // HTTP/1.0 must not see a clean end after a flush.
