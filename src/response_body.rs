@@ -1,5 +1,5 @@
 use std::{
-    mem,
+    fmt, mem,
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -15,6 +15,18 @@ use crate::{
     flush::{Failure, Flush},
     hold::Held,
 };
+
+/// What changes the data of a body as it passes.
+pub(crate) trait Rewrite<B>: fmt::Debug + Send + Sync {
+    fn poll_frame(
+        &mut self,
+        body: Pin<&mut LimitedBody<B>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>>;
+
+    /// Whether nothing is held that may still go out.
+    fn is_empty(&self) -> bool;
+}
 
 pin_project! {
     /// The body of every response of this crate's services: the inner service's, limited or not, or
@@ -37,7 +49,11 @@ pin_project! {
     enum State<B> {
         // None once it has ended or has failed.
         Passing { #[pin] body: Option<B> },
-        Inner { #[pin] body: LimitedBody<B> },
+        Inner {
+            #[pin]
+            body: LimitedBody<B>,
+            rewrite: Option<Box<dyn Rewrite<B>>>,
+        },
         Held { held: Held },
         Answer {
             text: Bytes,
@@ -53,7 +69,24 @@ impl<B> ResponseBody<B> {
     /// The inner service's body, with what makes a server send what came before its error.
     pub(crate) fn inner(body: LimitedBody<B>, flush: Option<Flush>) -> Self {
         Self {
-            state: State::Inner { body },
+            state: State::Inner {
+                body,
+                rewrite: None,
+            },
+            failure: Failure::new(None, flush),
+        }
+    }
+
+    /// The inner service's body, changed as it passes.
+    #[cfg(all(feature = "json", feature = "records"))]
+    pub(crate) fn rewritten(
+        body: LimitedBody<B>,
+        rewrite: impl Rewrite<B> + 'static,
+        flush: Option<Flush>,
+    ) -> Self {
+        let rewrite = Some(Box::new(rewrite) as _);
+        Self {
+            state: State::Inner { body, rewrite },
             failure: Failure::new(None, flush),
         }
     }
@@ -108,10 +141,16 @@ where
         match this.state.project() {
             StateProj::Passing { body } => return poll_passing(body, cx),
             StateProj::Inner { .. } if this.failure.is_waiting() => {}
-            StateProj::Inner { body } => match ready!(body.poll_frame(cx)) {
-                Some(Err(failure)) => this.failure.set(failure),
-                frame => return Poll::Ready(frame),
-            },
+            StateProj::Inner { body, rewrite } => {
+                let frame = match rewrite {
+                    Some(rewrite) => rewrite.poll_frame(body, cx),
+                    None => body.poll_frame(cx),
+                };
+                match ready!(frame) {
+                    Some(Err(failure)) => this.failure.set(failure),
+                    frame => return Poll::Ready(frame),
+                }
+            }
             StateProj::Held { held } => {
                 if let Some(frame) = held.pop() {
                     return Poll::Ready(Some(Ok(frame)));
@@ -136,7 +175,10 @@ where
         !self.failure.is_waiting()
             && match &self.state {
                 State::Passing { body } => body.as_ref().is_none_or(B::is_end_stream),
-                State::Inner { body } => body.is_end_stream(),
+                State::Inner { body, rewrite } => {
+                    body.is_end_stream()
+                        && rewrite.as_ref().is_none_or(|rewrite| rewrite.is_empty())
+                }
                 State::Held { held } => held.is_empty(),
                 State::Answer { text, last, drain } => {
                     text.is_empty() && last.is_empty() && drain.is_none()
@@ -151,7 +193,11 @@ where
         match &self.state {
             State::Passing { body: Some(body) } => body.size_hint(),
             State::Passing { body: None } => SizeHint::with_exact(0),
-            State::Inner { body } => body.size_hint(),
+            // What comes in place of something may be larger than that.
+            State::Inner {
+                rewrite: Some(_), ..
+            } if !self.is_end_stream() => SizeHint::new(),
+            State::Inner { body, .. } => body.size_hint(),
             State::Held { held } => held.size_hint(),
             // An exact hint of zero would end the answer, and with it the drain, at the head.
             State::Answer {

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// How many bytes are scanned before other tasks of the thread have their turn.
-const TURN: usize = 256 * 1024;
+pub(super) const TURN: usize = 256 * 1024;
 
 /// A document on its way in.
 #[derive(Debug)]

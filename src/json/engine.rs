@@ -31,6 +31,21 @@ impl Engine {
         }
     }
 
+    /// Reads on after the outcome is settled, to know what message it was.
+    #[cfg(feature = "records")]
+    pub(super) fn for_event(fit: Arc<Fit>) -> Self {
+        let mut engine = Self::new(fit);
+        engine.work.reads_on = true;
+        engine
+    }
+
+    /// Whether what was read is a JSON-RPC message that answers a request.
+    #[cfg(feature = "records")]
+    pub(super) fn is_answer(&self) -> bool {
+        let work = &self.work;
+        work.is_rpc && work.has_outcome && !work.has_method && matches!(work.id, Some(Some(_)))
+    }
+
     /// Reads a chunk. After an error the outcome is that error, and the rest need not be read.
     pub(super) fn feed(&mut self, chunk: &[u8]) -> Result<(), Stop> {
         let max_scan = self.work.fit.max_scan;
@@ -94,10 +109,17 @@ struct Work {
     holder_has_marker: bool,
     /// Whether a member `jsonrpc` came.
     is_rpc: bool,
+    #[cfg(feature = "records")]
+    has_method: bool,
+    /// Whether a member `result` or `error` came.
+    #[cfg(feature = "records")]
+    has_outcome: bool,
+    /// Whether all is read, whatever the outcome.
+    reads_on: bool,
     is_id_next: bool,
     /// The first top-level `id`, if it is one that can be repeated.
     id: Option<Option<Box<str>>>,
-    /// The outcome, while the rest is read for the `id` only.
+    /// The outcome, while the rest is read only to know what message it is.
     settled: Option<Stop>,
 }
 
@@ -202,6 +224,11 @@ impl Work {
             capture: None,
             holder_has_marker: false,
             is_rpc: false,
+            #[cfg(feature = "records")]
+            has_method: false,
+            #[cfg(feature = "records")]
+            has_outcome: false,
+            reads_on: false,
             is_id_next: false,
             id: None,
             settled: None,
@@ -217,7 +244,8 @@ impl Work {
 
     /// Stops the scan, or goes on for the `id` of a message that has one.
     fn settle(&mut self, result: Result<(), Stop>) -> Result<(), Stop> {
-        if let (Err(stop), true, None) = (result, self.is_rpc, &self.id) {
+        let reads_on = self.reads_on || (self.is_rpc && self.id.is_none());
+        if let (Err(stop), true) = (result, reads_on) {
             self.store = Store::new(0);
             self.settled = Some(stop);
             return Ok(());
@@ -370,7 +398,7 @@ impl Work {
             self.captured(capture);
         }
         if let Some(settled) = self.settled {
-            let goes_on = self.id.is_none() && depth > 0;
+            let goes_on = (self.reads_on || self.id.is_none()) && depth > 0;
             return if goes_on {
                 Ok(())
             } else {
@@ -399,6 +427,11 @@ impl Work {
         if depth == 1 {
             self.is_id_next = key == Some(b"id") && self.id.is_none();
             self.is_rpc |= key == Some(b"jsonrpc");
+            #[cfg(feature = "records")]
+            {
+                self.has_method |= key == Some(b"method");
+                self.has_outcome |= matches!(key, Some(b"result" | b"error"));
+            }
         }
         if self.settled.is_some() {
             return Ok(());

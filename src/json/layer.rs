@@ -17,6 +17,8 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
+#[cfg(feature = "records")]
+use super::events::Events;
 use super::{
     answer,
     document::{Document, End},
@@ -39,7 +41,7 @@ use crate::{
 ///
 /// | the response | what happens |
 /// |---|---|
-/// | is not `application/json`, `text/json` or `+json` | passes untouched, frame by frame |
+/// | is not `application/json`, `text/json` or `+json` | passes untouched, frame by frame, but for [event streams](#event-streams) |
 /// | has a `Content-Encoding`, status 206, or no body | passes untouched |
 /// | declares a size within the limit by its size hint | passes untouched |
 /// | has no more than the limit, but did not say so | is held to its end, then passes as it is |
@@ -51,6 +53,63 @@ use crate::{
 /// fit is given up as soon as that is settled. [`server`](Self::server) puts an
 /// [answer](Self::answer_with) in its place, which has the [`Unfit`] in its extensions; with
 /// [`client`](Self::client) the head stays, and the body fails.
+///
+/// # Event streams
+///
+/// With the feature `records` as well, the events of a `text/event-stream` are made to fit one by one,
+/// unless its size is declared to be within the limit or a row above rules it out. The limit is that of
+/// each event's data: of the lines of its data, joined by LF, and then of the JSON text in their place.
+///
+/// | the data of the event | what happens to the event |
+/// |---|---|
+/// | is within the limit, JSON or not | passes byte for byte |
+/// | is larger, and can be made to fit | the document that fits, as one `data:` line |
+/// | cannot, and answers a JSON-RPC request | a JSON-RPC error with that `id`, as [`rpc_error`](super::rpc_error) makes it |
+/// | cannot, or is not JSON | is dropped; `id` and `retry` stay behind as an event without data |
+///
+/// That is so on servers and clients alike: the stream never fails or stops at an event, and
+/// [`answer_with`](Self::answer_with) is not asked. A message answers a request if it has the top-level
+/// members `jsonrpc`, `id` and `result` or `error`, and no `method`, as far as it could be read. Each event
+/// over its limit is reported to [`on_fit`](Self::on_fit). The other fields of an event that is changed
+/// stay where they were, before or after the data, each line ended by LF; its comments are dropped. At the
+/// end of the stream an event that has no blank line is treated as one that has, and gets none. As the head
+/// is sent before the first event, it has no [`FitReport`] and no markers, and loses its `Content-Length`,
+/// digests, `ETag` and `Accept-Ranges` whether an event is changed or not.
+///
+/// An event is passed on once its blank line has come. Until then its data is held up to the limit, with
+/// the names and ends of its lines; beyond the limit, what is held is what its [`Fit`] needs. Of its other
+/// lines and of its comments 64 KiB each are held: if there are more, the comments are left out, and an
+/// event with more of other lines counts as one that does not fit. An event with more data than
+/// [`Fit::max_scan`] is answered or reported there, and the rest of it is thrown away as it comes.
+///
+/// ```
+/// # #[cfg(feature = "records")] {
+/// use bytes::Bytes;
+/// use http::{Request, Response, header::CONTENT_TYPE};
+/// use http_body_util::{BodyExt, Full};
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_body_limit::json::{Fit, JsonFitLayer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let tools = service_fn(async |_: Request<()>| {
+///     let rows = "[1,2,3],".repeat(20);
+///     let events = format!("id: 1\ndata: {{\"rows\": [{rows}0]}}\n\ndata: done\n\n");
+///     let response = Response::builder().header(CONTENT_TYPE, "text/event-stream");
+///     Ok::<_, std::io::Error>(response.body(Full::<Bytes>::from(events)).unwrap())
+/// });
+/// let server = JsonFitLayer::server(Fit::array_at(85, "/rows")).layer(tools);
+///
+/// let response = server.oneshot(Request::new(())).await.unwrap();
+/// let events = response.into_body().collect().await.unwrap().to_bytes();
+/// assert_eq!(
+///     events,
+///     "id: 1\n\
+///      data:{\"rows\":[[1,2,3],[1,2,3]],\"truncated\":true,\"next_offset\":2,\"cap_reason\":\"size_limit\"}\n\n\
+///      data: done\n\n"
+/// );
+/// # });
+/// # }
+/// ```
 ///
 /// # Cost
 ///
@@ -95,7 +154,7 @@ pub struct JsonFitLayer {
 }
 
 #[derive(Clone)]
-struct Config {
+pub(super) struct Config {
     fit: Arc<Fit>,
     ceiling: u64,
     // None on a client.
@@ -274,7 +333,8 @@ impl JsonFitLayer {
     ///
     /// # Callbacks
     ///
-    /// Runs in the task that calls the service. It does not run while the thread is panicking.
+    /// Runs in the task that calls the service, and for an event of a stream in the one that reads the
+    /// body. It does not run while the thread is panicking.
     #[must_use]
     pub fn on_fit<F>(mut self, f: F) -> Self
     where
@@ -361,7 +421,7 @@ impl Config {
         Arc::new(fit)
     }
 
-    fn report(&self, result: Result<&FitReport, &Unfit>) {
+    pub(super) fn report(&self, result: Result<&FitReport, &Unfit>) {
         if thread::panicking() {
             return;
         }
@@ -426,6 +486,31 @@ impl Config {
         }
     }
 
+    /// The response with its events made to fit one by one.
+    #[cfg(feature = "records")]
+    fn events<B>(
+        &self,
+        mut parts: Parts,
+        head: &RequestHead,
+        body: LimitedBody<B>,
+        events: Events,
+    ) -> Response<ResponseBody<B>>
+    where
+        B: Body<Data = Bytes>,
+        B::Error: Into<BoxError>,
+    {
+        forget_the_whole(&mut parts.headers);
+        let body = ResponseBody::rewritten(body, events, self.flush(&parts, head));
+        Response::from_parts(parts, body)
+    }
+
+    /// What makes a server send the head before an error.
+    fn flush(&self, parts: &Parts, head: &RequestHead) -> Option<Flush> {
+        self.answer.as_ref()?;
+        let is_declared = is_declared(&SizeHint::new(), &parts.headers);
+        Flush::for_response(head.version(), is_declared)
+    }
+
     /// The response with what there is of its body, and then the error that ended it.
     fn broken<B>(
         &self,
@@ -434,20 +519,14 @@ impl Config {
         held: Held,
         error: Error,
     ) -> Response<ResponseBody<B>> {
-        let is_declared = is_declared(&SizeHint::new(), &parts.headers);
-        let flush = match self.answer {
-            Some(_) => Flush::for_response(head.version(), is_declared),
-            None => None,
-        };
-        let body = ResponseBody::held(held, Some(error), flush);
+        let body = ResponseBody::held(held, Some(error), self.flush(&parts, head));
         Response::from_parts(parts, body)
     }
 }
 
-/// Whether a body is one that can be made to fit, and not known to fit anyway.
+/// Whether a body is one that can be made to fit if its type is right, and not known to fit anyway.
 fn applies(head: &RequestHead, parts: &Parts, hint: &SizeHint, limit: u64) -> bool {
-    media::is_json(&parts.headers)
-        && parts.status != StatusCode::PARTIAL_CONTENT
+    parts.status != StatusCode::PARTIAL_CONTENT
         && !parts.headers.contains_key(CONTENT_ENCODING)
         && !is_bodiless(head.method(), parts.status)
         && !Refusal::is_in(&parts.extensions)
@@ -494,7 +573,13 @@ where
                     let fit = config.fit_for(&mut parts, *this.offset);
                     let hint = body.size_hint();
                     let body = LimitedBody::unlimited(body);
-                    if !applies(this.head, &parts, &hint, fit.limit) {
+                    let applies = applies(this.head, &parts, &hint, fit.limit);
+                    #[cfg(feature = "records")]
+                    if applies && media::is_event_stream(&parts.headers) {
+                        let events = Events::new(Arc::clone(this.config), fit);
+                        return Poll::Ready(Ok(config.events(parts, this.head, body, events)));
+                    }
+                    if !applies || !media::is_json(&parts.headers) {
                         let body = ResponseBody::inner(body, None);
                         return Poll::Ready(Ok(Response::from_parts(parts, body)));
                     }

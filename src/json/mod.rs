@@ -15,6 +15,7 @@
 //! |---|---|
 //! | a document in memory | [`fit`] |
 //! | the responses of a service | [`JsonFitLayer`] |
+//! | event streams, with the feature `records` | [`JsonFitLayer`](JsonFitLayer#event-streams) |
 //! | what cannot be made to fit | [`Unfit`], and [`rpc_error`] as an answer |
 //!
 //! Whatever is kept is byte for byte what it was: numbers of any size and precision, escapes, the order of
@@ -51,6 +52,8 @@
 mod answer;
 mod document;
 mod engine;
+#[cfg(feature = "records")]
+mod events;
 mod finish;
 mod layer;
 mod pointer;

@@ -8,7 +8,7 @@ mod body;
 mod config;
 pub(crate) mod finder;
 mod lines;
-mod remnant;
+pub(crate) mod remnant;
 mod request;
 mod response;
 mod search;

@@ -8,7 +8,7 @@ use super::search::is_end;
 /// Fed with the lines of the event, without its comments. Holds at most `max` bytes: an id that does
 /// not fit is lost.
 #[derive(Debug)]
-pub(super) struct Remnant {
+pub(crate) struct Remnant {
     max: usize,
     id: Vec<u8>,
     retry: Vec<u8>,
@@ -24,7 +24,7 @@ const RETRY: &[u8] = b"retry";
 const HEAD: usize = 6;
 
 impl Remnant {
-    pub(super) fn new(max: u64) -> Self {
+    pub(crate) fn new(max: u64) -> Self {
         Self {
             max: usize::try_from(max).unwrap_or(usize::MAX),
             id: Vec::new(),
@@ -35,7 +35,7 @@ impl Remnant {
     }
 
     /// Takes in a line with its end, or a part of a line, or the LF after the CR of its end.
-    pub(super) fn feed(&mut self, piece: &[u8]) {
+    pub(crate) fn feed(&mut self, piece: &[u8]) {
         let (text, ends) = match piece.split_last() {
             Some((&last, text)) if is_end(last) => (text, true),
             _ => (piece, false),
@@ -94,7 +94,7 @@ impl Remnant {
     }
 
     /// An event without data, which no client dispatches; nothing if there is nothing to be known.
-    pub(super) fn into_event(self) -> Bytes {
+    pub(crate) fn into_event(self) -> Bytes {
         let mut event = Vec::with_capacity(self.id.len() + self.retry.len() + 3);
         for line in [self.id, self.retry] {
             if !line.is_empty() {
