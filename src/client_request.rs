@@ -15,7 +15,7 @@ use crate::{
     body::{Bound, LimitedBody},
     error::{BoxError, Error, Subject, TooLarge},
     length::Declared,
-    macros::{inner_service_accessors, limit_settings},
+    macros::{inner_service_accessors, limit_settings, reporting_settings},
     memory::Memory,
     policy::{Limits, Policy},
     watch::{Callbacks, Watcher},

@@ -20,33 +20,16 @@ macro_rules! inner_service_accessors {
     };
 }
 
-/// The settings that every layer with a limit has. `$message` is "request" or "response", `$Limit` the
-/// type that overrides the limit for one, and `$layer` what makes such a layer.
-macro_rules! limit_settings {
-    ($message:literal, $Limit:literal, $layer:literal) => {
-        /// How far
-        #[doc = concat!("a [`", $Limit, "`](crate::", $Limit, ")")]
-        /// may raise the limit, `None` for as far as it likes. Without this it can only lower it.
-        ///
-        /// # Examples
-        ///
-        /// ```
-        /// # use tower_body_limit::{RequestSizeLimitLayer, ResponseSizeLimitLayer};
-        #[doc = concat!("let layer = ", $layer, "(10).override_ceiling(1000);")]
-        /// assert!(format!("{layer:?}").contains(r#"override_ceiling: Some(Some(1000))"#));
-        /// ```
-        #[must_use]
-        pub fn override_ceiling(mut self, ceiling: impl Into<Option<u64>>) -> Self {
-            self.config_mut().limits.override_ceiling = Some(ceiling.into());
-            self
-        }
-
+/// The settings of every layer that reports: `$counted` is what its limit is for, in a `$message`,
+/// `$or` who else finds a breach, and `$layer` makes one.
+macro_rules! reporting_settings {
+    ($Config:ty, $counted:literal, $message:literal, $or:literal, $layer:literal) => {
         /// A name for this limit, to be found in its errors.
         ///
         /// # Examples
         ///
         /// ```
-        /// # use tower_body_limit::{RequestSizeLimitLayer, ResponseSizeLimitLayer};
+        /// # use tower_body_limit::*;
         #[doc = concat!("let layer = ", $layer, "(10).label(\"uploads\");")]
         /// assert!(format!("{layer:?}").contains(r#"label: Some("uploads")"#));
         /// ```
@@ -56,17 +39,17 @@ macro_rules! limit_settings {
             self
         }
 
-        #[doc = concat!("Calls `f` for each ", $message, " that is found to be too large.")]
+        #[doc = concat!("Calls `f` for each ", $counted, " that is found to be too large.")]
         ///
         /// # Callbacks
         ///
-        /// Runs in the task that reads the body, or that calls the service if the declared length
-        /// settled it. It does not run while the thread is panicking.
+        #[doc = concat!("Runs in the task that reads the body, or that ", $or, ".")]
+        /// It does not run while the thread is panicking.
         ///
         /// # Examples
         ///
         /// ```
-        /// # use tower_body_limit::{RequestSizeLimitLayer, ResponseSizeLimitLayer};
+        /// # use tower_body_limit::*;
         #[doc = concat!("let layer = ", $layer, "(10).on_breach(|error| eprintln!(\"{error}\"));")]
         /// assert!(format!("{layer:?}").contains(r#"on_breach: true"#));
         /// ```
@@ -91,7 +74,7 @@ macro_rules! limit_settings {
         /// # Examples
         ///
         /// ```
-        /// # use tower_body_limit::{RequestSizeLimitLayer, ResponseSizeLimitLayer};
+        /// # use tower_body_limit::*;
         #[doc = concat!("let layer = ", $layer, "(10).on_end(|end| println!(\"{} bytes\", end.read()));")]
         /// assert!(format!("{layer:?}").contains(r#"on_end: true"#));
         /// ```
@@ -104,10 +87,41 @@ macro_rules! limit_settings {
             self
         }
 
-        fn config_mut(&mut self) -> &mut Config {
+        fn config_mut(&mut self) -> &mut $Config {
             Arc::make_mut(&mut self.config)
         }
     };
 }
 
-pub(crate) use {inner_service_accessors, limit_settings};
+/// The settings of every layer that limits whole messages. `$Limit` is the type that overrides the
+/// limit for one.
+macro_rules! limit_settings {
+    ($message:literal, $Limit:literal, $layer:literal) => {
+        /// How far
+        #[doc = concat!("a [`", $Limit, "`](crate::", $Limit, ")")]
+        /// may raise the limit, `None` for as far as it likes. Without this it can only lower it.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// # use tower_body_limit::*;
+        #[doc = concat!("let layer = ", $layer, "(10).override_ceiling(1000);")]
+        /// assert!(format!("{layer:?}").contains(r#"override_ceiling: Some(Some(1000))"#));
+        /// ```
+        #[must_use]
+        pub fn override_ceiling(mut self, ceiling: impl Into<Option<u64>>) -> Self {
+            self.config_mut().limits.override_ceiling = Some(ceiling.into());
+            self
+        }
+
+        reporting_settings!(
+            Config,
+            $message,
+            $message,
+            "calls the service if the declared length settled it",
+            $layer
+        );
+    };
+}
+
+pub(crate) use {inner_service_accessors, limit_settings, reporting_settings};

@@ -23,7 +23,7 @@ use crate::{
     drain::DrainPolicy,
     error::{BoxError, Subject, TooLarge},
     length::Declared,
-    macros::{inner_service_accessors, limit_settings},
+    macros::{inner_service_accessors, limit_settings, reporting_settings},
     memory::Remainder,
     policy::{Limits, Policy, higher_of},
     respond::{Answer, RequestHead},

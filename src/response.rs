@@ -18,7 +18,7 @@ use crate::{
     flush::Flush,
     hold::Held,
     length::{Declared, is_bodiless, is_declared},
-    macros::{inner_service_accessors, limit_settings},
+    macros::{inner_service_accessors, limit_settings, reporting_settings},
     media,
     policy::{Limits, Policy, ResponseLimit, higher_of},
     respond::{Answer, Refusal, RequestHead},

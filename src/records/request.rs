@@ -14,8 +14,10 @@ use super::{
     config::Config,
 };
 use crate::{
-    error::TooLarge, length::forget_the_whole, macros::inner_service_accessors, policy::Policy,
-    watch::BodyEnd,
+    error::TooLarge,
+    length::forget_the_whole,
+    macros::{inner_service_accessors, reporting_settings},
+    policy::Policy,
 };
 
 /// Limits each line of a request, and not their number.
@@ -104,45 +106,13 @@ impl RequestRecordLimitLayer {
         self
     }
 
-    /// Calls `f` for each line that is found to be too large.
-    ///
-    /// # Callbacks
-    ///
-    /// As [`RecordLimitLayer::on_breach`](crate::RecordLimitLayer::on_breach).
-    #[must_use]
-    pub fn on_breach<F>(mut self, f: F) -> Self
-    where
-        F: Fn(&TooLarge) + Send + Sync + 'static,
-    {
-        Arc::make_mut(&mut self.config_mut().callbacks).set_on_breach(f);
-        self
-    }
-
-    /// Calls `f` once for each request with a limit, when its body has ended, has failed, or is
-    /// dropped.
-    ///
-    /// # Callbacks
-    ///
-    /// As [`RecordLimitLayer::on_end`](crate::RecordLimitLayer::on_end).
-    #[must_use]
-    pub fn on_end<F>(mut self, f: F) -> Self
-    where
-        F: Fn(&BodyEnd) + Send + Sync + 'static,
-    {
-        Arc::make_mut(&mut self.config_mut().callbacks).set_on_end(f);
-        self
-    }
-
-    /// A name for this limit, to be found in its errors.
-    #[must_use]
-    pub fn label(mut self, label: &'static str) -> Self {
-        self.config_mut().label = Some(label);
-        self
-    }
-
-    fn config_mut(&mut self) -> &mut Config<Parts> {
-        Arc::make_mut(&mut self.config)
-    }
+    reporting_settings!(
+        Config<Parts>,
+        "record",
+        "request with a limit",
+        "drops it before the end of a record that is skipped",
+        "RequestRecordLimitLayer::lines"
+    );
 }
 
 impl<S> Layer<S> for RequestRecordLimitLayer {

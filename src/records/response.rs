@@ -19,9 +19,8 @@ use crate::{
     error::{BoxError, TooLarge},
     flush::Flush,
     length::{forget_the_whole, is_bodiless, is_declared},
-    macros::inner_service_accessors,
+    macros::{inner_service_accessors, reporting_settings},
     policy::Policy,
-    watch::BodyEnd,
 };
 
 /// Limits each record of a response, a server-sent event or a line, and not their number.
@@ -225,47 +224,13 @@ impl RecordLimitLayer {
         self
     }
 
-    /// Calls `f` for each record that is found to be too large.
-    ///
-    /// # Callbacks
-    ///
-    /// Runs in the task that reads the body; with [`skip_oversized`](Self::skip_oversized) at the end
-    /// of the record, or in the task that drops the body before that. It does not run while the
-    /// thread is panicking.
-    #[must_use]
-    pub fn on_breach<F>(mut self, f: F) -> Self
-    where
-        F: Fn(&TooLarge) + Send + Sync + 'static,
-    {
-        Arc::make_mut(&mut self.config_mut().callbacks).set_on_breach(f);
-        self
-    }
-
-    /// Calls `f` once for each response with a limit, when its body has ended, has failed, or is
-    /// dropped.
-    ///
-    /// # Callbacks
-    ///
-    /// Runs in the task that reads or drops the body. It does not run while the thread is panicking.
-    #[must_use]
-    pub fn on_end<F>(mut self, f: F) -> Self
-    where
-        F: Fn(&BodyEnd) + Send + Sync + 'static,
-    {
-        Arc::make_mut(&mut self.config_mut().callbacks).set_on_end(f);
-        self
-    }
-
-    /// A name for this limit, to be found in its errors.
-    #[must_use]
-    pub fn label(mut self, label: &'static str) -> Self {
-        self.config_mut().label = Some(label);
-        self
-    }
-
-    fn config_mut(&mut self) -> &mut Config<Parts> {
-        Arc::make_mut(&mut self.config)
-    }
+    reporting_settings!(
+        Config<Parts>,
+        "record",
+        "response with a limit",
+        "drops it before the end of a record that is skipped",
+        "RecordLimitLayer::sse"
+    );
 }
 
 impl<S> Layer<S> for RecordLimitLayer {
