@@ -76,6 +76,8 @@ struct Over {
     before: Vec<u8>,
     after: Vec<u8>,
     line: Vec<u8>,
+    /// What is left of the other lines once there are too many of them.
+    remnant: Option<Remnant>,
     /// Whether it was reported before its end.
     is_reported: bool,
 }
@@ -219,6 +221,7 @@ impl Events {
             }
             return;
         };
+        let is_too_much = self.event.others > OTHERS;
         match part {
             Part::Data { joins, text } => {
                 over.line.clear();
@@ -227,14 +230,17 @@ impl Events {
                 }
                 over.feed(text);
             }
-            Part::Other if self.event.others > OTHERS => over.line = Vec::new(),
+            Part::Other if is_too_much => {}
             Part::Other => over.keep(text, ends, self.event.data.is_some()),
         }
-        let is_too_long = data > self.fit.max_scan || self.event.others > OTHERS;
+        let is_too_long = data > self.fit.max_scan || is_too_much;
         let to_report = is_too_long && !over.is_reported;
         self.remove(cut, taken);
         if to_report {
             self.report_early(data);
+        }
+        if let Some(over) = self.event.over.as_mut().filter(|_| is_too_much) {
+            over.remnant().feed(&piece);
         }
     }
 
@@ -312,9 +318,10 @@ impl Events {
         };
         over.is_reported = true;
         if let Some(engine) = over.engine.take() {
+            // It is the other lines that are too much, and they count as read.
             let stop = Stop {
                 reason: UnfitReason::TooLarge,
-                at: data,
+                at: data.saturating_add(OTHERS + 1),
             };
             let is = Is::of(&engine);
             over.unfit = Some((engine.unfit(stop, None), is));
@@ -331,8 +338,8 @@ impl Events {
     }
 
     /// Puts in place of an event that was over its limit what is to be known of it.
-    fn finish(&mut self, over: Over, data: u64, has_end: bool) {
-        let result = match (over.unfit, over.engine) {
+    fn finish(&mut self, mut over: Over, data: u64, has_end: bool) {
+        let result = match (over.unfit.take(), over.engine.take()) {
             (Some((unfit, is)), _) => Err((unfit, is)),
             (None, Some(engine)) => {
                 let is = Is::of(&engine);
@@ -350,21 +357,16 @@ impl Events {
                 Err((unfit, _)) => Err(unfit),
             });
         }
-        let (before, after) = (over.before, over.after);
         match result {
-            Ok((_, blocks)) => write(&mut self.ready, before, blocks, after, has_end),
+            Ok((_, blocks)) => write(&mut self.ready, over.before, blocks, over.after, has_end),
             Err((unfit, Is::Answer)) if !over.is_reported => {
                 let message = [unfit.rpc_message().into()];
-                write(&mut self.ready, before, message, after, has_end);
+                write(&mut self.ready, over.before, message, over.after, has_end);
             }
             // A client takes an id only at the end of its event.
             Err(_) if !has_end => {}
             Err(_) => {
-                let mut remnant = Remnant::new(OTHERS);
-                let lines = before.split_inclusive(|&byte| byte == b'\n');
-                for line in lines.chain(after.split_inclusive(|&byte| byte == b'\n')) {
-                    remnant.feed(line);
-                }
+                let remnant = mem::replace(over.remnant(), Remnant::new(0));
                 self.ready.push(Frame::data(remnant.into_event()));
             }
         }
@@ -460,6 +462,7 @@ impl Over {
             before: Vec::new(),
             after: Vec::new(),
             line: Vec::new(),
+            remnant: None,
             is_reported: false,
         }
     }
@@ -474,6 +477,28 @@ impl Over {
                 }
             }
         }
+    }
+
+    /// What is to be known of the other lines. No more of them are kept.
+    fn remnant(&mut self) -> &mut Remnant {
+        let Self {
+            before,
+            after,
+            line,
+            remnant,
+            ..
+        } = self;
+        remnant.get_or_insert_with(|| {
+            let mut remnant = Remnant::new(OTHERS);
+            for lines in [before, after] {
+                let lines = mem::take(lines);
+                for line in lines.split_inclusive(|&byte| byte == b'\n') {
+                    remnant.feed(line);
+                }
+            }
+            remnant.feed(&mem::take(line));
+            remnant
+        })
     }
 
     /// Keeps a part of a line that is not data.
