@@ -14,7 +14,7 @@ use support::{
 
 fn main() {
     let settings = Settings::from_args();
-    settings.introduce("Cost per frame");
+    settings.introduce("Cost per frame", &support::PEERS);
     let mut results = Results::default();
     for reader in Reader::ALL {
         let mut table = Table::new([

@@ -35,7 +35,7 @@ type ReadNested = fn(Frames) -> u64;
 
 fn main() {
     let settings = Settings::from_args();
-    settings.introduce("How costs grow");
+    settings.introduce("How costs grow", &support::PEERS);
     by_body_size(settings);
     by_frame_count(settings);
     by_nesting_of_bodies(settings);

@@ -18,7 +18,11 @@ run benches/instructions.sh instead, which counts under valgrind:
   instructions <case of a request> <contender> <times>";
 
 fn main() {
-    let args: Vec<_> = env::args().skip(1).collect();
+    // What cargo says to every benchmark is of no use here.
+    let args: Vec<_> = env::args()
+        .skip(1)
+        .filter(|it| !it.starts_with("--"))
+        .collect();
     let args: Vec<_> = args.iter().map(String::as_str).collect();
     match args[..] {
         ["list"] => list(),

@@ -227,7 +227,7 @@ fn loads(settings: Settings) -> [Load; 4] {
 
 fn main() {
     let settings = Settings::from_args();
-    settings.introduce("Over the loopback interface");
+    settings.introduce("Over the loopback interface", &support::PEERS);
     let servers = start_servers();
     let clients = runtime();
     let rounds = settings.pick(61, 3);

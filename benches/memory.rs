@@ -30,7 +30,7 @@ const FRAME: usize = 16 * 1024;
 
 fn main() {
     let settings = Settings::from_args();
-    settings.introduce("Memory");
+    settings.introduce("Memory", &support::PEERS);
     let mut table = Table::new(["what", "who", "held at most, KiB", "pulled, KiB", "outcome"]);
     let mut measure = |what: &str, who: &str, run: &dyn Fn(&Pulled) -> String| {
         let (pulled, mut outcome) = (Pulled::default(), String::new());

@@ -5,14 +5,14 @@
 //! cargo bench --bench picture -- benches/costs.svg
 //! ```
 //!
-//! Without a path the picture goes to `target/tmp/costs.svg`. A panel whose results are not there is
-//! left out. The results are files of the form that [`Results`] describes:
+//! Without a path the picture goes to `target/tmp/costs.svg`. Until whole runs of all three have left
+//! their results there is none. These are files of the form that [`Results`] describes:
 //!
 //! | file | case | value |
 //! |---|---|---|
-//! | `frames.tsv` | `direct, 64 B` | ns per frame |
+//! | `frames.tsv` | `boxed, 64 B` | ns per frame |
 //! | `requests.tsv` | `accepted, no body` | ns per request |
-//! | `delivery.tsv` | the client and the size of its upload | % of refused clients that got the 413 |
+//! | `delivery.tsv` | `curl, 16 MiB declared` | % of the tries in which the client got the 413 |
 
 mod support;
 
@@ -23,10 +23,10 @@ use plotters::{
     prelude::*,
     style::text_anchor::{HPos, Pos, VPos},
 };
-use support::{Results, Settings};
+use support::Results;
 
-const PANEL: (u32, u32) = (460, 330);
-const LEGEND: u32 = 56;
+const PANEL: (u32, u32) = (860, 300);
+const LEGEND: u32 = 76;
 const FONT: &str = "Helvetica, Arial, sans-serif";
 
 const INK: RGBColor = RGBColor(31, 41, 55);
@@ -40,7 +40,7 @@ struct Series {
     names: &'static [&'static str],
 }
 
-const SERIES: [Series; 5] = [
+const SERIES: [Series; 6] = [
     Series {
         label: "no limit",
         color: RGBColor(203, 208, 216),
@@ -50,6 +50,11 @@ const SERIES: [Series; 5] = [
         label: "tower-body-limit",
         color: RGBColor(29, 78, 216),
         names: &["LimitedBody", "request layer", "tower-body-limit"],
+    },
+    Series {
+        label: "tower-body-limit, drain(128 MiB)",
+        color: RGBColor(147, 180, 245),
+        names: &["with drain(128 MiB)"],
     },
     Series {
         label: "http-body-util Limited",
@@ -78,23 +83,29 @@ struct Panel {
 }
 
 impl Panel {
-    /// `None` without results. Of the cases those are drawn that start with `prefix`.
-    fn load(file: &str, prefix: &str, title: &'static str, unit: &'static str) -> Option<Self> {
+    /// The cases that `label` has a name for; `None` if there are none. A line break in a label is
+    /// written as `", "`.
+    fn load(
+        file: &str,
+        title: &'static str,
+        unit: &'static str,
+        label: fn(&str) -> Option<&str>,
+    ) -> Option<Self> {
         let results = Results::load(file)?;
         let cases = results.cases().into_iter();
         let groups = cases.filter_map(|case| {
-            let label = case.strip_prefix(prefix)?.to_owned();
             let bars = SERIES.iter().filter_map(|series| {
                 let value = |name| results.value(case, name);
                 Some((series, series.names.iter().copied().find_map(value)?))
             });
-            Some((label, bars.collect()))
+            Some((label(case)?.to_owned(), bars.collect()))
         });
-        Some(Self {
+        let groups: Vec<_> = groups.collect();
+        (!groups.is_empty()).then_some(Self {
             title,
             unit,
             top: None,
-            groups: groups.collect(),
+            groups,
         })
     }
 
@@ -104,21 +115,38 @@ impl Panel {
     }
 }
 
+/// The clients that write all of their upload before they read, and one upload beyond the default
+/// budget of a drain. All others get nearly every answer from everybody.
+fn writers(case: &str) -> Option<&str> {
+    Some(match case {
+        "raw, gives up at a write error, 16 MiB declared" => "raw socket, 16 MiB",
+        "raw, gives up at a write error, 64 MiB declared" => "raw socket, 64 MiB",
+        "Python http.client, 16 MiB declared" => "http.client, 16 MiB",
+        "reqwest, HTTP/1.1, 16 MiB declared" => "reqwest, 16 MiB",
+        "hyper-util, HTTP/1.1, 16 MiB declared" => "hyper-util, 16 MiB",
+        _ => return None,
+    })
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
-    let settings = Settings::from_args();
     let panels = [
         Panel::load(
             "frames",
-            "direct, ",
             "Cost per frame",
-            "ns, by size of the frame",
+            "ns to read one frame, by its size",
+            |case| case.strip_prefix("boxed, "),
         ),
-        Panel::load("requests", "", "Cost per request", "ns, through a service"),
+        Panel::load(
+            "requests",
+            "Cost per request",
+            "ns for one request through a service in memory",
+            |case| Some(case),
+        ),
         Panel::load(
             "delivery",
-            "",
-            "Refused clients that get the 413",
-            "%, by client and upload",
+            "Refused clients that receive the 413",
+            "% of uploads over HTTP/1.1, by client and size of the upload",
+            writers,
         )
         .map(|panel| Panel {
             top: Some(100.0),
@@ -126,8 +154,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         }),
     ];
     let panels: Vec<_> = panels.into_iter().flatten().collect();
-    if panels.is_empty() || settings.quick() {
-        println!("No picture: it is made of the results of whole runs of the other benches.");
+    if panels.len() < 3 {
+        println!("No picture: it needs whole runs of frames, requests and delivery.");
         return Ok(());
     }
     let svg = draw(&panels)?;
@@ -142,14 +170,14 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn draw(panels: &[Panel]) -> Result<String, Box<dyn Error>> {
-    let size = (PANEL.0 * panels.len() as u32, PANEL.1 + LEGEND);
+    let size = (PANEL.0, PANEL.1 * panels.len() as u32 + LEGEND);
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         root.fill(&WHITE)?;
         let (legend, rest) = root.split_vertically(LEGEND);
         draw_legend(&legend, panels)?;
-        for (area, panel) in rest.split_evenly((1, panels.len())).iter().zip(panels) {
+        for (area, panel) in rest.split_evenly((panels.len(), 1)).iter().zip(panels) {
             draw_panel(area, panel)?;
         }
         root.present()?;
@@ -160,16 +188,13 @@ fn draw(panels: &[Panel]) -> Result<String, Box<dyn Error>> {
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 fn draw_legend(area: &Area<'_>, panels: &[Panel]) -> Result<(), Box<dyn Error>> {
-    let mut x = 24;
     let shown = |series: &&Series| panels.iter().any(|panel| panel.shows(series));
-    for series in SERIES.iter().filter(shown) {
-        area.draw(&Rectangle::new(
-            [(x, 22), (x + 14, 36)],
-            series.color.filled(),
-        ))?;
+    for (index, series) in SERIES.iter().filter(shown).enumerate() {
+        let (x, y) = (24 + index as i32 % 3 * 280, 26 + index as i32 / 3 * 24);
+        let corners = [(x, y - 7), (x + 14, y + 7)];
+        area.draw(&Rectangle::new(corners, series.color.filled()))?;
         let style = text(15, &INK, HPos::Left, VPos::Center);
-        area.draw(&Text::new(series.label, (x + 22, 30), style))?;
-        x += 22 + series.label.len() as i32 * 7 + 34;
+        area.draw(&Text::new(series.label, (x + 22, y), style))?;
     }
     Ok(())
 }
@@ -205,7 +230,7 @@ fn draw_panel(area: &Area<'_>, panel: &Panel) -> Result<(), Box<dyn Error>> {
             area.draw(&Text::new(label.to_owned(), at, style.clone()))?;
         }
         let slot = (room - 14) / bars.len() as i32;
-        let slot = slot.min(34);
+        let slot = slot.min(44);
         let mut x = start + (room - slot * bars.len() as i32) / 2;
         for &(series, value) in bars {
             let corners = [(x + 1, y(value)), (x + slot - 1, bottom)];

@@ -15,7 +15,7 @@ const BATCH: u64 = 256;
 
 fn main() {
     let settings = Settings::from_args();
-    settings.introduce("Cost per request");
+    settings.introduce("Cost per request", &support::PEERS);
     // Refused requests are drained, and a drain needs a clock.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()

@@ -60,10 +60,10 @@ impl Settings {
     }
 
     /// Prints what a reader has to know to judge the tables that follow.
-    pub fn introduce(self, title: &str) {
+    pub fn introduce(self, title: &str, peers: &[&str]) {
         println!("\n# {title}\n");
         println!("{}", machine());
-        println!("{}", versions());
+        println!("{}", versions(peers));
         if self.quick {
             println!("A smoke run: the numbers mean nothing.");
         }
@@ -92,18 +92,20 @@ pub fn machine() -> String {
     )
 }
 
-/// The peers, as they are in `Cargo.lock`; of two versions the newer one.
-pub fn versions() -> String {
+/// Whom most benches compare with, and what they run on.
+pub const PEERS: [&str; 5] = ["http-body-util", "tower-http", "axum", "hyper", "tokio"];
+
+/// Packages as they are in `Cargo.lock`; of two versions the newer one.
+pub fn versions(peers: &[&str]) -> String {
     const LOCK: &str = include_str!("../../Cargo.lock");
     let version = |name: &str| {
         let entry = format!("name = \"{name}\"\nversion = \"");
         let (_, after) = LOCK.rsplit_once(&entry)?;
         Some(format!("{name} {}", after.split('"').next()?))
     };
-    let peers = ["http-body-util", "tower-http", "axum", "hyper", "tokio"];
     peers
-        .into_iter()
-        .filter_map(version)
+        .iter()
+        .filter_map(|name| version(name))
         .collect::<Vec<_>>()
         .join(", ")
 }
@@ -325,7 +327,7 @@ impl Results {
         if settings.quick() {
             return;
         }
-        let mut text = format!("# {}\n# {}\n", machine(), versions());
+        let mut text = format!("# {}\n# {}\n", machine(), versions(&PEERS));
         for (case, contender, value) in &self.rows {
             writeln!(text, "{case}\t{contender}\t{value}").expect("memory does not fail");
         }
