@@ -82,7 +82,7 @@ async fn main() -> Result<(), String> {
                     }
                 }
                 let case = format!("{kind}, {size} MiB {length}");
-                results.add(case, *name, f64::from(received) / tries as f64 * 100.0);
+                results.add(case, *name, f64::from(received * 100) / tries as f64);
                 print!(" {:>20}", format!("{received} / {tries}"));
                 // A row takes a while.
                 let _ = io::stdout().flush();

@@ -25,7 +25,7 @@ use plotters::{
 };
 use support::Results;
 
-const PANEL: (u32, u32) = (860, 300);
+const PANEL: (u32, u32) = (860, 320);
 const LEGEND: u32 = 76;
 const FONT: &str = "Helvetica, Arial, sans-serif";
 
@@ -133,7 +133,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Panel::load(
             "frames",
             "Cost per frame",
-            "ns to read one frame, by its size",
+            "ns to read one frame of a boxed body, by its size",
             |case| case.strip_prefix("boxed, "),
         ),
         Panel::load(
@@ -201,7 +201,7 @@ fn draw_legend(area: &Area<'_>, panels: &[Panel]) -> Result<(), Box<dyn Error>> 
 
 fn draw_panel(area: &Area<'_>, panel: &Panel) -> Result<(), Box<dyn Error>> {
     let (width, height) = area.dim_in_pixel();
-    let (left, right, top, bottom) = (64, width as i32 - 16, 72, height as i32 - 44);
+    let (left, right, top, bottom) = (64, width as i32 - 16, 72, height as i32 - 64);
     let title = text(19, &INK, HPos::Left, VPos::Center);
     area.draw(&Text::new(panel.title, (24, 14), title))?;
     let unit = text(13, &PALE, HPos::Left, VPos::Center);
@@ -229,7 +229,7 @@ fn draw_panel(area: &Area<'_>, panel: &Panel) -> Result<(), Box<dyn Error>> {
             let at = (start + room / 2, bottom + 16 + line as i32 * 16);
             area.draw(&Text::new(label.to_owned(), at, style.clone()))?;
         }
-        let slot = (room - 14) / bars.len() as i32;
+        let slot = (room - 44) / bars.len() as i32;
         let slot = slot.min(44);
         let mut x = start + (room - slot * bars.len() as i32) / 2;
         for &(series, value) in bars {

@@ -36,14 +36,6 @@ impl Frames {
         }
     }
 
-    /// As many frames of the same size, or another number of them.
-    pub fn times(&self, count: u64) -> Self {
-        Self {
-            left: count,
-            ..self.clone()
-        }
-    }
-
     pub fn undeclared(self) -> Self {
         Self {
             declared: false,
