@@ -4,13 +4,17 @@
 //! cargo bench --bench delivery                     # 20 tries each
 //! cargo bench --bench delivery -- --full           # 100 tries each
 //! cargo bench --bench delivery -- 5 raw reqwest    # 5 tries, some of the clients
+//! cargo bench --bench delivery -- --quick          # 1 try each
 //! ```
 //!
 //! A try counts as received when the whole answer arrived. Each is on a connection of its own, over
 //! the loopback interface, and takes 20 seconds at most. Servers and clients share the machine.
+//! A run with all of the clients keeps its results, in per cent, for the picture.
 
 #![allow(missing_docs)]
 
+#[path = "support/mod.rs"]
+mod harness;
 #[path = "../tests/support/mod.rs"]
 mod support;
 #[path = "../tests/support/uploads.rs"]
@@ -20,12 +24,12 @@ use std::{
     collections::BTreeMap,
     env,
     io::{self, Write},
-    thread,
     time::Duration,
 };
 
 use axum::{Router, extract::DefaultBodyLimit, routing::post};
 use bytes::Bytes;
+use harness::{Results, Settings};
 use support::{VARIANTS, net::Server};
 use tower_body_limit::RequestSizeLimitLayer;
 use tower_http::limit::RequestBodyLimitLayer;
@@ -36,10 +40,12 @@ const SIZES: [usize; 3] = [2, 16, 64];
 
 #[tokio::main]
 async fn main() -> Result<(), String> {
-    let arguments = Arguments::parse()?;
+    let settings = Settings::from_args();
+    let arguments = Arguments::parse(settings)?;
     let tries = arguments.tries;
-    println!("413 received / tried, {tries} tries each, limit 1 MiB");
-    println!("{}", machine());
+    let peers = ["axum", "hyper", "hyper-util", "reqwest", "tower-http"];
+    settings.introduce("Refused clients that receive the 413", &peers);
+    println!("received / tried, {tries} tries each, limit 1 MiB");
     let servers = servers().await;
     println!("received means whole; the second column is the first with a larger budget\n");
     print!("{:<32} {:>6} {:<10}", "client", "MiB", "length");
@@ -48,6 +54,8 @@ async fn main() -> Result<(), String> {
     }
     println!();
 
+    let is_whole = arguments.kinds.len() == KINDS.len();
+    let mut results = Results::default();
     let mut losses = BTreeMap::new();
     for kind in arguments.kinds {
         if !kind.is_installed().await {
@@ -73,6 +81,8 @@ async fn main() -> Result<(), String> {
                         lost => *losses.entry((*name, kind.to_string(), lost)).or_insert(0) += 1,
                     }
                 }
+                let case = format!("{kind}, {size} MiB {length}");
+                results.add(case, *name, f64::from(received * 100) / tries as f64);
                 print!(" {:>20}", format!("{received} / {tries}"));
                 // A row takes a while.
                 let _ = io::stdout().flush();
@@ -86,6 +96,9 @@ async fn main() -> Result<(), String> {
         let learned = learned.map_or_else(|error| error, |status| format!("status {status}"));
         println!("{times:>6} x {name}, {kind}: {learned}");
     }
+    if is_whole {
+        results.save("delivery", settings);
+    }
     Ok(())
 }
 
@@ -95,13 +108,13 @@ struct Arguments {
 }
 
 impl Arguments {
-    fn parse() -> Result<Self, String> {
-        let mut tries = 20;
+    fn parse(settings: Settings) -> Result<Self, String> {
+        let mut tries = settings.pick(20, 1);
         let mut wanted = Vec::new();
         for argument in env::args().skip(1) {
             match argument.as_str() {
                 // What cargo says to every benchmark.
-                "--bench" => {}
+                "--bench" | "--quick" => {}
                 "--full" => tries = 100,
                 number if number.parse().is_ok_and(|number: usize| number > 0) => {
                     tries = number.parse().unwrap();
@@ -152,21 +165,4 @@ async fn servers() -> [(&'static str, Server); 4] {
 
 fn app() -> Router {
     Router::new().route("/", post(async |body: Bytes| body.len().to_string()))
-}
-
-fn machine() -> String {
-    let cores = thread::available_parallelism().map_or(0, usize::from);
-    let mut parts = vec![format!("{cores} cores, {}", env::consts::OS)];
-    for name in ["axum", "hyper", "hyper-util", "reqwest", "tower-http"] {
-        parts.push(format!("{name} {}", version(name)));
-    }
-    parts.join(", ")
-}
-
-/// The newest version of a package in the lock file, which the manifest asks for.
-fn version(name: &str) -> &'static str {
-    let head = format!("name = \"{name}\"\nversion = \"");
-    let locked = include_str!("../Cargo.lock").split(&head).skip(1);
-    let versions = locked.filter_map(|rest| rest.split('"').next());
-    versions.last().unwrap_or("?")
 }

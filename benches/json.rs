@@ -11,6 +11,8 @@
 
 #![allow(missing_docs)]
 
+mod support;
+
 use std::{
     convert::Infallible,
     hint::black_box,
@@ -25,23 +27,21 @@ use http::{Request, Response, header::CONTENT_TYPE};
 use http_body::{Body, Frame};
 use http_body_util::StreamBody;
 use serde::de::IgnoredAny;
+use support::Settings;
 use tower::{Layer, Service, service_fn};
 use tower_body_limit::json::{Fit, JsonFitLayer, fit};
 
 fn main() {
-    let quick = std::env::args().any(|arg| arg == "--quick");
-    let (size, rounds) = if quick {
-        (2_000_000, 3)
-    } else {
-        (30_000_000, 9)
-    };
+    let asked = Settings::from_args();
+    asked.introduce("JSON", &["serde_json", "serde-transcode"]);
+    let (size, rounds) = asked.pick((30_000_000, 9), (2_000_000, 3));
     let documents = [
         ("records, compact", records(size, false)),
         ("records, pretty", records(size, true)),
         ("text-heavy", text(size)),
         ("number-heavy", numbers(size)),
     ];
-    println!("GB/s (peak memory in KiB), limit 64 KiB, {} rounds", rounds);
+    println!("GB/s (peak memory in KiB), limit 64 KiB, medians of {rounds} rounds\n");
     print!("{:18} {:>5}", "document", "MB");
     for (name, _) in CANDIDATES {
         print!(" {name:>22}");

@@ -12,6 +12,8 @@
 
 #![allow(missing_docs)]
 
+mod support;
+
 use std::{
     convert::Infallible,
     hint::black_box,
@@ -24,6 +26,7 @@ use bytes::{Bytes, BytesMut};
 use eventsource_stream::Eventsource;
 use futures_util::{Stream, stream};
 use http_body::{Body, Frame};
+use support::Settings;
 use tokio_util::codec::{Decoder, LinesCodec};
 use tower_body_limit::{BodyLimitExt, RecordKind};
 
@@ -223,12 +226,14 @@ impl Case {
 }
 
 fn main() {
-    let quick = std::env::args().any(|arg| arg == "--quick");
-    let (bytes, rounds) = if quick {
-        (2_000_000, 3)
-    } else {
-        (10_000_000, 25)
-    };
+    let settings = Settings::from_args();
+    let peers = ["memchr", "tokio-util", "eventsource-stream"];
+    settings.introduce("Records", &peers);
+    let (bytes, rounds) = settings.pick((10_000_000, 25), (2_000_000, 3));
+    println!(
+        "medians of {rounds} rounds (the parser: of a fifth), {} MB\n",
+        bytes / 1_000_000
+    );
     println!(
         "{:38} {:>7} {:>7} {:>7} {:>7} {:>7}   {:>9} {:>9} {:>11}",
         "GB/s", "miss", "ends", "fail", "skip", "parser", "fail/miss", "fail/ends", "fail/parser",
