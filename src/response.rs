@@ -1,5 +1,6 @@
 use std::{
     mem,
+    ops::ControlFlow,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -300,13 +301,13 @@ impl Config {
         }
     }
 
-    /// What becomes of a response, by its head.
+    /// What becomes of a response, by its head: it goes out, or is held first.
     fn judge<B>(
         &self,
         response: Response<B>,
         head: &RequestHead,
         asked: Option<ResponseLimit>,
-    ) -> Verdict<B>
+    ) -> ControlFlow<Response<ResponseBody<B>>, Box<Holding<B>>>
     where
         B: Body<Data = Bytes>,
     {
@@ -320,7 +321,10 @@ impl Config {
         let watcher = self.callbacks.watcher();
         if is_bodiless(head.method(), parts.status) {
             let body = LimitedBody::bodiless(body, bound, watcher);
-            return Verdict::Send(Response::from_parts(parts, ResponseBody::inner(body, None)));
+            return ControlFlow::Break(Response::from_parts(
+                parts,
+                ResponseBody::inner(body, None),
+            ));
         }
         let hint = body.size_hint();
         let declared = Declared::by_message(&hint, &parts.headers);
@@ -328,7 +332,7 @@ impl Config {
             if let Some(error) = bound.refuses(declared) {
                 drop(body);
                 self.callbacks.refused(&error, bound);
-                return Verdict::Send(self.answer.make(error, head, None));
+                return ControlFlow::Break(self.answer.make(error, head, None));
             }
         }
         let is_declared = is_declared(&hint, &parts.headers);
@@ -338,14 +342,14 @@ impl Config {
         };
         let body = LimitedBody::bounded(body, bound, declared, watcher);
         if limit.is_some() && !is_refusal && self.holds(head, &parts.headers, is_declared) {
-            return Verdict::Hold(Box::new(Holding {
+            return ControlFlow::Continue(Box::new(Holding {
                 parts: Some(parts),
                 body: Box::pin(body),
                 held: Box::default(),
                 flush,
             }));
         }
-        Verdict::Send(Response::from_parts(
+        ControlFlow::Break(Response::from_parts(
             parts,
             ResponseBody::inner(body, flush),
         ))
@@ -358,11 +362,6 @@ impl Config {
         let asked_for = self.buffered && !media::is_streamed(headers);
         self.side != Side::Client && (breach_is_unseen || asked_for)
     }
-}
-
-enum Verdict<B> {
-    Send(Response<ResponseBody<B>>),
-    Hold(Box<Holding<B>>),
 }
 
 /// A response that is held until its end.
@@ -442,8 +441,10 @@ where
                 StateProj::Called { future } => {
                     let response = ready!(future.poll(cx))?;
                     match config.judge(response, head, *this.asked) {
-                        Verdict::Send(response) => return Poll::Ready(Ok(response)),
-                        Verdict::Hold(holding) => this.state.set(State::Holding { holding }),
+                        ControlFlow::Break(response) => return Poll::Ready(Ok(response)),
+                        ControlFlow::Continue(holding) => {
+                            this.state.set(State::Holding { holding })
+                        }
                     }
                 }
                 StateProj::Holding { holding } => {
