@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::{
     client::{BoxError, Client, call, connect, marker, pages},
     limits::Limits,
-    server::{Answers, serve, with_limits, without_limits},
+    server::{Answers, mcp, serve, with_limits},
     tools::{BUNDLE, CodeSearch, EVERYWHERE, snippet, symbol},
 };
 
@@ -37,11 +37,11 @@ struct Clients {
 pub(crate) async fn all(answers: Answers, limits: Limits) -> Result<Vec<Row>, BoxError> {
     // Enough of everything for some pages.
     let tools = CodeSearch {
-        snippets: limits.response / 400,
+        snippets: limits.response / 700,
         bundle: limits.response as usize,
     };
     let log = Log::default();
-    let server = with_limits(tools, answers, limits, {
+    let server = with_limits(mcp(tools, answers), limits, {
         let log = Arc::clone(&log);
         move |result| {
             let sizes = match result {
@@ -53,7 +53,7 @@ pub(crate) async fn all(answers: Answers, limits: Limits) -> Result<Vec<Row>, Bo
     });
     let clients = Clients {
         limited: connect(serve(server).await?).await?,
-        bare: connect(serve(without_limits(tools, answers)).await?).await?,
+        bare: connect(serve(mcp(tools, answers)).await?).await?,
         limits,
         tools,
         log,

@@ -23,8 +23,8 @@ pub(crate) enum Answers {
     Json,
 }
 
-/// The server without limits.
-pub(crate) fn without_limits(tools: CodeSearch, answers: Answers) -> Router {
+/// The tools, as rmcp serves them.
+pub(crate) fn mcp(tools: CodeSearch, answers: Answers) -> Router {
     let config = StreamableHttpServerConfig::default()
         // The transport has a limit of its own, of 4 MiB, which would apply as well.
         .with_max_request_body_bytes(usize::MAX);
@@ -39,13 +39,8 @@ pub(crate) fn without_limits(tools: CodeSearch, answers: Answers) -> Router {
     Router::new().nest_service("/mcp", service)
 }
 
-/// The same, with a ceiling on whatever comes in and on whatever any tool answers.
-pub(crate) fn with_limits<F>(
-    tools: CodeSearch,
-    answers: Answers,
-    limits: Limits,
-    on_fit: F,
-) -> Router
+/// A ceiling on whatever comes in, and on whatever any tool answers.
+pub(crate) fn with_limits<F>(app: Router, limits: Limits, on_fit: F) -> Router
 where
     F: Fn(Result<&FitReport, &Unfit>) + Send + Sync + 'static,
 {
@@ -60,8 +55,7 @@ where
         .answer_with(rpc_error)
         .on_fit(on_fit);
 
-    without_limits(tools, answers)
-        .layer(responses)
+    app.layer(responses)
         // The answer is a sentence. A JSON-RPC error would need the `id` of a request that was not
         // read, and without it no client knows which of its calls has failed.
         .layer(RequestSizeLimitLayer::server(limits.request))
