@@ -17,6 +17,7 @@ use std::{
     collections::HashMap,
     env::VarError,
     net::SocketAddr,
+    str,
     sync::{Arc, Mutex},
 };
 

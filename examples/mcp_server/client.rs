@@ -20,7 +20,10 @@ pub(crate) fn transport(
 ) -> Result<StreamableHttpClientTransport<reqwest::Client>, BoxError> {
     let client = reqwest::Client::builder().no_proxy().build()?;
     let uri = format!("http://{server}/mcp");
-    let config = StreamableHttpClientTransportConfig::with_uri(uri);
+    let config = StreamableHttpClientTransportConfig::with_uri(uri)
+        // Its own limits, of 16 MiB, are not what is tried here.
+        .max_json_response_size(usize::MAX)
+        .max_sse_event_size(usize::MAX);
     Ok(StreamableHttpClientTransport::with_client(client, config))
 }
 

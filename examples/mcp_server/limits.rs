@@ -24,7 +24,7 @@ impl Limits {
         let limit = |name: &str, default| match setting(name) {
             Ok(text) => parse(name, &text),
             Err(VarError::NotPresent) => Ok(default),
-            Err(VarError::NotUnicode(text)) => Err(unreadable(name, &text.display().to_string())),
+            Err(VarError::NotUnicode(text)) => Err(unreadable(name, &text.to_string_lossy())),
         };
         Ok(Self {
             request: limit(REQUEST, 1024 * 1024)?,

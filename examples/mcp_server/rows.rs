@@ -143,16 +143,17 @@ impl Clients {
             Err(ServiceError::McpError(error)) => {
                 let data = error.data.unwrap_or_default();
                 let (reason, limit) = (&data["reason"], &data["limit_bytes"]);
-                let over = data["actual_bytes"].as_u64() > Some(self.limits.response);
-                format!(
-                    "error {}, {reason}, {limit} bytes, more: {over}",
-                    error.code.0
-                )
+                let more = match data["actual_bytes"].as_u64() > Some(self.limits.response) {
+                    true => "more",
+                    false => "not more",
+                };
+                let code = error.code.0;
+                format!("error {code}, {reason}, {more} than {limit} bytes")
             }
             other => outcome(other),
         };
         let limit = self.limits.response;
-        let should = format!("error -32603, \"response_too_large\", {limit} bytes, more: true");
+        let should = format!("error -32603, \"response_too_large\", more than {limit} bytes");
         self.row("read_file", came_back, &should)
     }
 

@@ -50,6 +50,8 @@ where
         .copy_at("/result/content/0/text", "/result/structuredContent")
         .offset_at("/result/structuredContent/offset")
         .markers_at("/result/_meta")
+        // All of a message is read to cut it, however little is kept.
+        .max_scan(limits.response.saturating_mul(8).max(64 * 1024 * 1024))
         .note("{kept} of {total} items. Go on with \"offset\": {next_offset}.");
     let responses = JsonFitLayer::server(fit)
         .answer_with(rpc_error)
