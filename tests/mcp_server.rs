@@ -1,5 +1,5 @@
 //! The MCP server of the example, over rmcp's transports and by hand.
-#![cfg(all(feature = "json", feature = "records"))]
+#![cfg(all(feature = "json", feature = "records", feature = "tokio"))]
 
 mod support;
 
