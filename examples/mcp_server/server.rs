@@ -44,8 +44,9 @@ pub(crate) fn with_limits<F>(app: Router, limits: Limits, on_fit: F) -> Router
 where
     F: Fn(Result<&FitReport, &Unfit>) + Send + Sync + 'static,
 {
-    // Whichever array it is that makes a result large. Its result says where it starts, and `_meta` is
-    // where the markers break no schema that a tool may have for its result.
+    // Whichever array it is that makes a result large. An offset can be that of one array only, so no
+    // tool here has two that are long. Its result says where it starts, and `_meta` is where the markers
+    // break no schema that a tool may have for its result.
     let fit = Fit::largest_array_in(limits.response, "/result/structuredContent")
         .copy_at("/result/content/0/text", "/result/structuredContent")
         .offset_at("/result/structuredContent/offset")
