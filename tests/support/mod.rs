@@ -171,10 +171,10 @@ impl Body for Script {
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.hint {
+        match self.hint.clone() {
             Hint::Declared => SizeHint::with_exact(self.left()),
             Hint::Undeclared => SizeHint::new(),
-            Hint::Fixed(hint) => *hint,
+            Hint::Fixed(hint) => hint,
         }
     }
 }
