@@ -171,10 +171,11 @@ impl Body for Script {
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self.hint.clone() {
+        match &self.hint {
             Hint::Declared => SizeHint::with_exact(self.left()),
             Hint::Undeclared => SizeHint::new(),
-            Hint::Fixed(hint) => hint,
+            // Copy only in newer versions than the oldest that this has to pass with.
+            Hint::Fixed(hint) => SizeHint::clone(hint),
         }
     }
 }
