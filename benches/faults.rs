@@ -60,9 +60,9 @@ async fn main() -> ExitCode {
     total("tasks leaked", report.tasks.to_string());
     if let Some(memory) = report.memory {
         let kib = |bytes: u64| (bytes / 1024).to_string();
-        total("resident before, KiB", kib(memory.before));
+        total("resident when half were gone, KiB", kib(memory.before));
         total("resident at most, KiB", kib(memory.peak));
-        total("resident after, KiB", kib(memory.after));
+        total("resident when all were gone, KiB", kib(memory.after));
     }
     totals.print("What is left");
 
