@@ -11,7 +11,7 @@ use std::{
     fmt, fs,
     future::pending,
     io::Write,
-    iter::repeat,
+    iter::repeat_n,
     net::SocketAddr,
     ops::Range,
     panic,
@@ -391,7 +391,7 @@ impl Client {
         };
         let first = [head("/count", &format!("{length}\r\n")), piece(LIMIT)];
         // Neither ends its request.
-        let pieces = first.into_iter().chain(repeat(piece(1)).take(50));
+        let pieces = first.into_iter().chain(repeat_n(piece(1), 50));
         let seen = wire.trickle(pieces, PAUSE).await;
         self.check_some(seen, is_refusal)
     }
@@ -508,7 +508,7 @@ impl Client {
         let blocks = MOST / block.len();
         let path = self.numbers.pick(&["/echo", "/count"]);
         let first = head(path, "transfer-encoding: chunked\r\n");
-        let pieces = [first].into_iter().chain(repeat(block.into()).take(blocks));
+        let pieces = [first].into_iter().chain(repeat_n(block.into(), blocks));
         let seen = self.ask(pieces).await?;
         self.check_some(seen, is_refusal)
     }
@@ -525,7 +525,7 @@ impl Client {
         let block = Bytes::from(piece.repeat(1000));
         let blocks = MOST / block.len();
         let pieces = [first.concat().into()].into_iter();
-        let seen = self.ask(pieces.chain(repeat(block).take(blocks))).await?;
+        let seen = self.ask(pieces.chain(repeat_n(block, blocks))).await?;
         self.check(seen, is_complaint)
     }
 
