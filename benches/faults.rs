@@ -29,8 +29,8 @@ const MOST: usize = 20_000;
 #[tokio::main]
 async fn main() -> ExitCode {
     let settings = Settings::from_args();
-    let numbers = env::args().filter_map(|argument| argument.parse().ok());
-    let clients = numbers.last().unwrap_or(settings.pick(4000, 340));
+    let mut numbers = env::args().filter_map(|argument| argument.parse().ok());
+    let clients = numbers.next().unwrap_or(settings.pick(4000, 340));
     if clients > MOST {
         eprintln!("at most {MOST} clients");
         return ExitCode::FAILURE;
