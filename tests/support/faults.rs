@@ -31,10 +31,14 @@ use axum::{
 };
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
-use futures_util::{future::join_all, stream};
-use h2::{Reason, SendStream, client::ResponseFuture, client::SendRequest};
+use futures_util::{StreamExt, future::join_all, stream};
+use h2::{
+    Reason, SendStream,
+    client::{ResponseFuture, SendRequest},
+};
 use http::{Method, Request, StatusCode, Version, header::CONTENT_LENGTH};
-use http_body_util::Empty;
+use http_body::Frame;
+use http_body_util::{Empty, StreamBody};
 use tokio::{
     io::AsyncWriteExt,
     net::{
@@ -132,7 +136,7 @@ fn app(sights: &Sights) -> Router {
 async fn count(body: Body) -> Result<String, StatusCode> {
     let mut body = body.into_data_stream();
     let mut read = 0;
-    while let Some(data) = futures_util::StreamExt::next(&mut body).await {
+    while let Some(data) = body.next().await {
         read += data.map_err(|_| StatusCode::BAD_REQUEST)?.len();
         assert!(read <= LIMIT, "more than the limit reached the handler");
     }
@@ -144,9 +148,9 @@ fn pieces(length: usize) -> impl http_body::Body<Data = Bytes, Error = Infallibl
     const PIECE: usize = 8 * KIB;
     let pieces = (0..length.div_ceil(PIECE)).map(move |piece| {
         let size = PIECE.min(length - piece * PIECE);
-        Ok(http_body::Frame::data(Bytes::from(vec![b'x'; size])))
+        Ok(Frame::data(Bytes::from(vec![b'x'; size])))
     });
-    http_body_util::StreamBody::new(stream::iter(pieces))
+    StreamBody::new(stream::iter(pieces))
 }
 
 /// The same numbers for the same seed.
