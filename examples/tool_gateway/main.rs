@@ -15,27 +15,28 @@ mod cases;
 mod gateway;
 mod upstreams;
 
-use std::{env, error::Error, process::ExitCode, sync::Arc};
+use std::{error::Error, process::ExitCode, sync::Arc};
 
-use gateway::{Limits, Log};
+use gateway::{Limits, Log, VARIABLE};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
 #[tokio::main]
 async fn main() -> Result<ExitCode, BoxError> {
     let log: Log = Arc::new(|line| eprintln!("{line}"));
-    let limits = Limits::by_setting(env::var(gateway::VARIABLE), &log);
+    let limits = Limits::from_env(&log);
     if !cases::LIMITS.contains(&limits.upstream) {
-        return Err(format!("the cases are for limits in {:?}", cases::LIMITS).into());
+        return Err(format!("the cases are for a {VARIABLE} in {:?}", cases::LIMITS).into());
     }
     println!(
-        "{:<8} {:<41} {:>9} {:>9} {:>9}  came back",
-        "tool", "case", "is read", "is sent", "has"
+        "{:<7} {:<45} {:>9} {:>9} {:>9} {:>9}  came back",
+        "tool", "case", "may read", "may send", "has", "is sent"
     );
     let (mut rows, mut wrong) = (0, 0);
     cases::run(limits, |row| {
+        let sent = row.sent.map(|sent| sent.to_string()).unwrap_or_default();
         println!(
-            "{:<8} {:<41} {:>9} {:>9} {:>9}  {}",
+            "{:<7} {:<45} {:>9} {:>9} {:>9} {sent:>9}  {}",
             row.tool, row.case, row.limits.upstream, row.limits.result, row.has, row.came_back
         );
         rows += 1;

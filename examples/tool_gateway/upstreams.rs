@@ -45,8 +45,14 @@ pub(crate) struct Ask {
 pub(crate) enum Framing {
     Declared,
     Chunked,
-    /// Chunked, too.
+    /// What is declared is the encoded length.
     Gzip,
+    ChunkedGzip,
+}
+
+impl Framing {
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Declared, Self::Chunked, Self::Gzip, Self::ChunkedGzip];
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,8 +145,8 @@ pub(crate) enum Event {
 
 pub(crate) struct Upstreams {
     pub(crate) address: SocketAddr,
-    pub(crate) events: mpsc::UnboundedReceiver<Event>,
-    /// Lets bodies go on that wait, one for each permit.
+    events: mpsc::UnboundedReceiver<Event>,
+    /// Lets bodies that wait go on, one for each permit.
     pub(crate) gate: Arc<Semaphore>,
 }
 
@@ -170,6 +176,24 @@ impl Upstreams {
             events,
             gate,
         })
+    }
+
+    /// What is heard next of a body of so many bytes.
+    pub(crate) async fn next(&mut self, bytes: usize) -> Event {
+        let is_meant = |event: &Event| match event {
+            Event::Over { bytes: of, .. } => *of == bytes,
+            Event::Waits => true,
+        };
+        loop {
+            let event = self.heard().await;
+            if is_meant(&event) {
+                return event;
+            }
+        }
+    }
+
+    pub(crate) async fn heard(&mut self) -> Event {
+        self.events.recv().await.expect("the server runs")
     }
 
     /// Tools for each protocol, and one that reads a database.
@@ -297,15 +321,14 @@ impl Stage {
             },
         );
         let mut text = Bytes::from(ask.body(protocol));
-        match ask.framing {
-            Framing::Declared => response = response.header(CONTENT_LENGTH, text.len()),
-            Framing::Chunked => {}
-            Framing::Gzip => {
-                let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
-                let written = gzip.write_all(&text).and_then(|()| gzip.finish());
-                text = Bytes::from(written.expect("memory does not fail"));
-                response = response.header(CONTENT_ENCODING, "gzip");
-            }
+        if let Framing::Gzip | Framing::ChunkedGzip = ask.framing {
+            let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+            let written = gzip.write_all(&text).and_then(|()| gzip.finish());
+            text = Bytes::from(written.expect("memory does not fail"));
+            response = response.header(CONTENT_ENCODING, "gzip");
+        }
+        if let Framing::Declared | Framing::Gzip = ask.framing {
+            response = response.header(CONTENT_LENGTH, text.len());
         }
         let frames = self.frames(text, ask);
         let response = response.body(Body::from_stream(frames));
@@ -324,20 +347,24 @@ impl Stage {
         stream::unfold(state, move |(mut rest, mut sending, mut course)| {
             let gate = Arc::clone(&self.gate);
             async move {
+                let mut len = FRAME.min(rest.len());
                 match course {
-                    Course::Breaks(after) if sending.pulled >= after => {
+                    Course::Breaks(after) if after == sending.pulled => {
                         let broken = io::Error::from(io::ErrorKind::BrokenPipe);
                         return Some((Err(broken), (rest, sending, course)));
                     }
-                    Course::Waits(after) if sending.pulled >= after => {
+                    Course::Waits(after) if after == sending.pulled => {
                         // Nobody has to listen.
                         let _ = sending.events.send(Event::Waits);
                         gate.acquire().await.expect("it is not closed").forget();
                         course = Course::Ok;
                     }
-                    _ => {}
+                    Course::Breaks(after) | Course::Waits(after) => {
+                        len = len.min(after - sending.pulled);
+                    }
+                    Course::Ok | Course::Status(_) | Course::Fault => {}
                 }
-                let frame = rest.split_to(FRAME.min(rest.len()));
+                let frame = rest.split_to(len);
                 if frame.is_empty() {
                     return None;
                 }

@@ -1,6 +1,6 @@
 //! How many bytes a tool may answer with.
 
-use std::env::VarError;
+use std::env::{self, VarError};
 
 use bytesize::ByteSize;
 
@@ -28,8 +28,11 @@ impl Limits {
         }
     }
 
-    /// What `std::env::var` says of [`VARIABLE`]. What cannot be read is the default and a warning, and
-    /// never no limit.
+    pub(crate) fn from_env(log: &Log) -> Self {
+        Self::by_setting(env::var(VARIABLE), log)
+    }
+
+    /// By what [`env::var`] says. What cannot be read is the default and a warning, and never no limit.
     pub(crate) fn by_setting(setting: Result<String, VarError>, log: &Log) -> Self {
         let problem = match setting {
             Err(VarError::NotPresent) => return Self::of(DEFAULT),

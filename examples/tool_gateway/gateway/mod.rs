@@ -57,9 +57,11 @@ pub(crate) struct Tool {
 #[derive(Clone)]
 pub(crate) enum Source {
     Http(Endpoint),
-    /// Rows of a database, by the arguments of the call.
-    Rows(Arc<dyn Fn(&Value) -> Vec<Value> + Send + Sync>),
+    Rows(Query),
 }
+
+/// Rows of a database, by the arguments of the call.
+pub(crate) type Query = Arc<dyn Fn(&Value) -> Vec<Value> + Send + Sync>;
 
 #[derive(Clone)]
 pub(crate) struct Endpoint {
