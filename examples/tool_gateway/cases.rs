@@ -294,6 +294,8 @@ async fn meanwhile(
     let waits = Course::Waits(usual.upstream as usize / 2);
     let huge = json!(Ask::of(HUGE).framing(framing).course(waits));
 
+    // One that was given up while it waited has left its permit behind.
+    upstreams.gate.forget_permits(usize::MAX);
     let others = async {
         let first = upstreams.next(HUGE).await;
         let served = join_all((0..OTHERS).map(async |at| {

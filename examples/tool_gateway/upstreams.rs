@@ -144,7 +144,7 @@ pub(crate) enum Event {
 }
 
 pub(crate) struct Upstreams {
-    pub(crate) address: SocketAddr,
+    address: SocketAddr,
     events: mpsc::UnboundedReceiver<Event>,
     /// Lets bodies that wait go on, one for each permit.
     pub(crate) gate: Arc<Semaphore>,

@@ -39,7 +39,7 @@ impl Client {
         let stack = ServiceBuilder::new()
             // Outside of the decoder, so that a bomb is counted by what comes out of it.
             .layer(
-                ResponseSizeLimitLayer::client_with(move |_| Some(limit))
+                ResponseSizeLimitLayer::client(limit)
                     // A tool's limit that is set very low is not to keep the tokens out.
                     .override_ceiling(METADATA_LIMIT),
             )

@@ -27,7 +27,7 @@ use axum::{
     routing::post,
 };
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use serde_json::Value;
 use tower_body_limit::RequestSizeLimitLayer;
 
@@ -137,9 +137,7 @@ impl Gateway {
         let mut request = endpoint.protocol.request(&endpoint.url, arguments)?;
         if let Some(url) = &endpoint.token_url {
             let token = self.client.token(url).await?;
-            request
-                .headers_mut()
-                .insert(http::header::AUTHORIZATION, token);
+            request.headers_mut().insert(AUTHORIZATION, token);
         }
         let (status, body) = self.client.call(request).await?;
         endpoint.protocol.payload(status, body)
