@@ -352,7 +352,7 @@ where
             ..bound
         };
         let head = || RequestHead::new(&parts.method, &parts.uri, parts.version, &parts.headers);
-        let sends_unasked = || !expects_continue(&parts.headers);
+        let sends_unasked = || !expects_continue(parts.version, &parts.headers);
         if let Some(error) = highest.refuses(declared) {
             config.callbacks.refused(&error, highest);
             let rest = sends_unasked().then_some(body);
@@ -361,8 +361,12 @@ where
                 state: State::Refused { answer },
             };
         }
-        // A body that is at its end has nothing to breach with.
-        let may_breach = (bound.limit.is_some() || control.is_some()) && !body.is_end_stream();
+        let may_breach = if body.is_end_stream() {
+            // It has nothing to breach with, but for what the head says when a control is settled.
+            control.is_some() && declared.exceeds(0)
+        } else {
+            bound.limit.is_some() || control.is_some()
+        };
         let call = may_breach.then(|| {
             // Only a control can make a body breach before anything was asked of the client.
             let sends_unasked = control.is_none() || sends_unasked();
@@ -383,9 +387,12 @@ where
     }
 }
 
-fn expects_continue(headers: &HeaderMap) -> bool {
+/// Whether a client waits to be asked for its body. By HTTP/1.0 it does not, whatever it says (RFC
+/// 9110, section 10.1.1).
+fn expects_continue(version: Version, headers: &HeaderMap) -> bool {
     let mut values = headers.get_all(EXPECT).iter();
-    values.any(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+    version >= Version::HTTP_11
+        && values.any(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
 impl Config {
