@@ -58,6 +58,7 @@ pin_project! {
     /// # }
     /// ```
     #[derive(Debug)]
+    #[doc(alias = "Limited")]
     pub struct LimitedBody<B> {
         // None once the wrapped body has ended, has failed, or was given up.
         #[pin]
