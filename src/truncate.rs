@@ -76,10 +76,24 @@ impl TruncateLayer {
     /// # Examples
     ///
     /// ```
+    /// # use bytes::Bytes;
+    /// # use http::{Request, Response};
+    /// # use http_body_util::{BodyExt, Full};
+    /// # use tower::{Layer, ServiceExt, service_fn};
     /// use tower_body_limit::TruncateLayer;
     ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
     /// // Every server error, whatever its media type.
-    /// let layer = TruncateLayer::new_with(|head| head.status.is_server_error().then_some(4096));
+    /// let layer = TruncateLayer::new_with(|head| head.status.is_server_error().then_some(4));
+    ///
+    /// for (status, bytes) in [(503, 4), (404, 11)] {
+    ///     # let upstream = service_fn(async |_: Request<()>| {
+    ///     #     Response::builder().status(status).body(Full::<Bytes>::from("eleven byte"))
+    ///     # });
+    ///     let response = layer.layer(upstream).oneshot(Request::new(())).await.unwrap();
+    ///     assert_eq!(response.into_body().collect().await.unwrap().to_bytes().len(), bytes);
+    /// }
+    /// # }
     /// ```
     pub fn new_with<F>(limit: F) -> Self
     where
@@ -239,6 +253,7 @@ pin_project! {
     /// # }
     /// ```
     #[derive(Debug)]
+    #[doc(alias = "Take")]
     pub struct TruncatedBody<B> {
         // None once the wrapped body has ended, has failed, or was given up.
         #[pin]
