@@ -15,6 +15,7 @@ use std::{
     iter::zip,
     sync::atomic::{AtomicUsize, Ordering},
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -902,7 +903,9 @@ async fn a_body_at_its_end_that_declares_more_than_the_limit_is_refused_all_the_
 
 #[tokio::test]
 async fn what_declares_more_than_the_limit_is_judged_at_the_first_read() {
-    let layer = RequestSizeLimitLayer::server(10).adjustable(100);
+    let layer = RequestSizeLimitLayer::server(10)
+        .adjustable(100)
+        .drain_with(1 << 20, Duration::from_secs(5), tokio::time::sleep);
     for by_header in [false, true] {
         for expects in [false, true] {
             let case = format!("by header: {by_header}, expects: {expects}");
