@@ -13,7 +13,7 @@ use crate::{
     drain::is_discarding,
     error::{BoxError, Error, Subject, TooLarge},
     length::Declared,
-    watch::{BodyEnd, Outcome, Watcher},
+    watch::{BodyEnd, Outcome, Watch, Watcher},
 };
 
 pin_project! {
@@ -58,6 +58,7 @@ pin_project! {
     /// # }
     /// ```
     #[derive(Debug)]
+    #[doc(alias = "Limited")]
     pub struct LimitedBody<B> {
         // None once the wrapped body has ended, has failed, or was given up.
         #[pin]
@@ -76,8 +77,10 @@ pin_project! {
     }
 
     impl<B> PinnedDrop for LimitedBody<B> {
-        fn drop(this: Pin<&mut Self>) {
-            this.report_drop();
+        fn drop(mut this: Pin<&mut Self>) {
+            if let Some(watcher) = this.as_mut().project().watcher.0.take() {
+                this.report_unseen(&*watcher);
+            }
         }
     }
 }
@@ -232,8 +235,14 @@ impl<B> LimitedBody<B> {
     }
 
     /// Gives the wrapped body back, `None` once that has ended, has failed, or was given up.
+    ///
+    /// What is read of it from then on is not counted. A layer that reports the ends of bodies
+    /// reports this one as dropped, unless it was read as far as it goes.
     #[must_use]
     pub fn into_inner(mut self) -> Option<B> {
+        if let Some(watcher) = self.watcher.0.take() {
+            self.report_unseen(&*watcher);
+        }
         self.inner.take()
     }
 
@@ -309,7 +318,8 @@ impl<B> LimitedBody<B> {
             .bound
             .breached(limit, *this.declared, read, read_is_total);
         if let Watcher(Some(watcher)) = this.watcher {
-            watcher.breached(&error, this.inner);
+            let mut rest = GivenUp(this.inner);
+            watcher.breached(&error, rest.0.as_mut());
         }
         self.finish(Outcome::Failed);
         error.into()
@@ -326,23 +336,23 @@ impl<B> LimitedBody<B> {
     }
 
     /// Reports a body that goes before its end, as far as anybody polled it.
-    fn report_drop(self: Pin<&mut Self>) {
-        let limit = self.limit();
-        let this = self.project();
-        this.bound.limit = limit;
-        let inner = this.inner.as_ref().get_ref().as_ref();
-        let (Some(watcher), Some(inner)) = (this.watcher.0.take(), inner) else {
+    fn report_unseen(&self, watcher: &dyn Watch<B>) {
+        let Some(inner) = &self.inner else {
             return;
         };
-        let complete = *this.outlook == Outlook::Bodiless
-            || *this.declared == Declared::Exactly(*this.read)
+        let complete = self.outlook == Outlook::Bodiless
+            || self.declared == Declared::Exactly(self.read)
             || watcher.is_complete(inner);
         let outcome = if complete {
             Outcome::Complete
         } else {
             Outcome::Dropped
         };
-        watcher.ended(BodyEnd::new(*this.bound, *this.read, outcome));
+        let bound = Bound {
+            limit: self.limit(),
+            ..self.bound
+        };
+        watcher.ended(BodyEnd::new(bound, self.read, outcome));
     }
 
     /// Whether more than the limit is known to come.
@@ -355,6 +365,16 @@ impl<B> LimitedBody<B> {
             Outlook::Doomed => true,
             Outlook::Bodiless => false,
         }
+    }
+}
+
+/// A wrapped body that breached. It goes even if a callback panics, or whoever polls on after that
+/// would get what comes after the frame that was too many.
+struct GivenUp<'a, B>(Pin<&'a mut Option<B>>);
+
+impl<B> Drop for GivenUp<'_, B> {
+    fn drop(&mut self) {
+        self.0.set(None);
     }
 }
 

@@ -52,6 +52,7 @@ use crate::{
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[doc(alias = "maxBodyLength")]
 pub struct ClientRequestSizeLimitLayer {
     config: Arc<Config>,
 }

@@ -45,6 +45,7 @@ pub trait BodyLimitExt: Body + Sized {
     }
 
     /// The first `limit` bytes: see [`TruncatedBody`].
+    #[doc(alias = "take")]
     fn truncated(self, limit: u64) -> TruncatedBody<Self>
     where
         Self: Body<Data = Bytes>,
@@ -71,6 +72,7 @@ pub trait BodyLimitExt: Body + Sized {
     /// # Errors
     ///
     /// As [`LimitedBody`]; what was read is dropped.
+    #[doc(alias = "to_bytes")]
     fn collect_limited(self, limit: u64) -> CollectLimited<Self> {
         CollectLimited {
             body: LimitedBody::new(self, limit),

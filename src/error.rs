@@ -68,6 +68,9 @@ impl fmt::Display for Subject {
 /// # }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[doc(alias = "LengthLimitError")]
+#[doc(alias = "PayloadTooLarge")]
+#[doc(alias = "ContentTooLarge")]
 pub struct TooLarge {
     pub(crate) limit: u64,
     pub(crate) declared: Option<u64>,
@@ -136,6 +139,7 @@ impl TooLarge {
     ///
     /// [gateway]: crate::ResponseSizeLimitLayer::gateway
     #[must_use]
+    #[doc(alias = "413")]
     pub fn status(&self) -> StatusCode {
         self.status
     }

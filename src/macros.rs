@@ -64,7 +64,8 @@ macro_rules! reporting_settings {
 
         #[doc = concat!("Calls `f` once for each ", $message, " when its body is over.")]
         ///
-        /// It has ended or failed by then, or is dropped.
+        /// It has ended or failed by then, is dropped, or is taken out of its
+        /// [`LimitedBody`](crate::LimitedBody::into_inner).
         ///
         /// # Callbacks
         ///

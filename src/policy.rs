@@ -45,13 +45,27 @@ impl<P> Policy<P> {
     /// # Examples
     ///
     /// ```
+    /// # use bytes::Bytes;
+    /// # use http::{Request, Response};
+    /// # use http_body_util::Full;
+    /// # use tower::{Layer, ServiceExt, service_fn};
     /// use http::response::Parts;
     /// use tower_body_limit::{Policy, ResponseSizeLimitLayer, StatusLimits};
     ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
     /// let reports = Policy::by_head(|head: &Parts| {
-    ///     if head.headers.contains_key("x-report") { None } else { Some(1024 * 1024) }
+    ///     if head.headers.contains_key("x-report") { None } else { Some(10) }
     /// });
-    /// let layer = ResponseSizeLimitLayer::client(StatusLimits::new(64 * 1024).success(reports));
+    /// let layer = ResponseSizeLimitLayer::server(StatusLimits::new(1000).success(reports));
+    ///
+    /// for (field, status) in [("x-report", 200), ("x-other", 500)] {
+    ///     # let handler = service_fn(async |_: Request<()>| {
+    ///     #     Response::builder().header(field, "yes").body(Full::<Bytes>::from("eleven byte"))
+    ///     # });
+    ///     let response = layer.layer(handler).oneshot(Request::new(())).await.unwrap();
+    ///     assert_eq!(response.status(), status);
+    /// }
+    /// # }
     /// ```
     pub fn by_head<F>(decide: F) -> Self
     where
@@ -139,13 +153,31 @@ impl From<StatusLimits> for Policy<response::Parts> {
 /// # Examples
 ///
 /// ```
+/// # use bytes::Bytes;
+/// # use http::{Request, Response};
+/// # use http_body_util::Full;
+/// # use tower::{Layer, ServiceExt, service_fn};
 /// use tower_body_limit::{MediaTypeLimits, ResponseSizeLimitLayer};
 ///
-/// let limits = MediaTypeLimits::new(10 * 1024 * 1024)
-///     .json(64 * 1024 * 1024)
-///     .event_stream(None)
-///     .media_type("image/png", 1024 * 1024);
-/// let layer = ResponseSizeLimitLayer::client(limits);
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let limits = MediaTypeLimits::new(10).json(11).event_stream(None).media_type("image/png", 12);
+/// let layer = ResponseSizeLimitLayer::server(limits);
+///
+/// for (content_type, bytes, status) in [
+///     ("text/html", 11, 500),
+///     ("application/problem+json", 11, 200),
+///     ("application/problem+json", 12, 500),
+///     ("text/event-stream", 1000, 200),
+///     ("image/png", 12, 200),
+/// ] {
+///     # let handler = service_fn(async |_: Request<()>| {
+///     #     let response = Response::builder().header("content-type", content_type);
+///     #     response.body(Full::<Bytes>::from(vec![0; bytes]))
+///     # });
+///     let response = layer.layer(handler).oneshot(Request::new(())).await.unwrap();
+///     assert_eq!(response.status(), status);
+/// }
+/// # }
 /// ```
 #[derive(Clone, Debug)]
 pub struct MediaTypeLimits {
@@ -213,12 +245,27 @@ impl MediaTypeLimits {
 /// # Examples
 ///
 /// ```
+/// # use bytes::Bytes;
+/// # use http::{Request, Response};
+/// # use http_body_util::Full;
+/// # use tower::{Layer, ServiceExt, service_fn};
 /// use tower_body_limit::{MediaTypeLimits, ResponseSizeLimitLayer, StatusLimits};
 ///
-/// let layer = ResponseSizeLimitLayer::client(
-///     StatusLimits::new(64 * 1024)
-///         .success(MediaTypeLimits::new(10 * 1024 * 1024).event_stream(None)),
-/// );
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let limits = StatusLimits::new(10)
+///     .success(MediaTypeLimits::new(12).event_stream(None))
+///     .server_error(11);
+/// let layer = ResponseSizeLimitLayer::server(limits);
+///
+/// // Two pass, and one is replaced.
+/// for (status, bytes, becomes) in [(200, 12, 200), (503, 11, 503), (404, 11, 500)] {
+///     # let handler = service_fn(async |_: Request<()>| {
+///     #     Response::builder().status(status).body(Full::<Bytes>::from(vec![0; bytes]))
+///     # });
+///     let response = layer.layer(handler).oneshot(Request::new(())).await.unwrap();
+///     assert_eq!(response.status(), becomes);
+/// }
+/// # }
 /// ```
 #[derive(Clone, Debug)]
 pub struct StatusLimits {

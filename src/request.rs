@@ -90,6 +90,9 @@ struct Config {
 
 impl RequestSizeLimitLayer {
     /// At most `limit` bytes, `None` for no limit, or another [`Policy`].
+    #[doc(alias = "ContentLengthLimit")]
+    #[doc(alias = "client_max_body_size")]
+    #[doc(alias = "bodyLimit")]
     pub fn server(limit: impl Into<Policy<Parts>>) -> Self {
         let config = Config {
             limits: Limits::new(limit.into()),
@@ -110,12 +113,24 @@ impl RequestSizeLimitLayer {
     /// # Examples
     ///
     /// ```
+    /// use axum::{Router, body::Body, routing::post};
+    /// use http::Request;
+    /// use tower::ServiceExt;
     /// use tower_body_limit::RequestSizeLimitLayer;
     ///
-    /// let layer = RequestSizeLimitLayer::server_with(|head| match head.uri.path() {
-    ///     "/upload" => Some(256 * 1024 * 1024),
-    ///     _ => Some(1024 * 1024),
-    /// });
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// let length = post(async |body: String| body.len().to_string());
+    /// let app = Router::new().route("/upload", length.clone()).route("/login", length).layer(
+    ///     RequestSizeLimitLayer::server_with(|head| match head.uri.path() {
+    ///         "/upload" => Some(1000),
+    ///         _ => Some(10),
+    ///     }),
+    /// );
+    /// for (path, status) in [("/upload", 200), ("/login", 413)] {
+    ///     let request = Request::post(path).body(Body::from("eleven byte")).unwrap();
+    ///     assert_eq!(app.clone().oneshot(request).await.unwrap().status(), status);
+    /// }
+    /// # }
     /// ```
     pub fn server_with<F>(limit: F) -> Self
     where
@@ -201,7 +216,8 @@ impl RequestSizeLimitLayer {
     ///
     /// Later versions can end a stream and go on with the connection; there nothing is drained. The
     /// default is 16 MiB and five seconds with the feature `tokio`, and no drain without it. Outside
-    /// of a tokio runtime, or in one without timers, nothing is drained.
+    /// of a tokio runtime, or in one without timers, nothing is drained. That there are no timers tokio
+    /// says only by a panic; it is caught, but a program with `panic = "abort"` has to enable them.
     ///
     /// A timeout for the body of the *response*, outside of this layer, has to be longer than the
     /// deadline, or it breaks off the last byte. One for the body of the request ends the drain, and the
@@ -352,7 +368,7 @@ where
             ..bound
         };
         let head = || RequestHead::new(&parts.method, &parts.uri, parts.version, &parts.headers);
-        let sends_unasked = || !expects_continue(&parts.headers);
+        let sends_unasked = || !expects_continue(parts.version, &parts.headers);
         if let Some(error) = highest.refuses(declared) {
             config.callbacks.refused(&error, highest);
             let rest = sends_unasked().then_some(body);
@@ -361,8 +377,12 @@ where
                 state: State::Refused { answer },
             };
         }
-        // A body that is at its end has nothing to breach with.
-        let may_breach = (bound.limit.is_some() || control.is_some()) && !body.is_end_stream();
+        let may_breach = if body.is_end_stream() {
+            // It has nothing to breach with, but for what the head says when a control is settled.
+            control.is_some() && declared.exceeds(0)
+        } else {
+            bound.limit.is_some() || control.is_some()
+        };
         let call = may_breach.then(|| {
             // Only a control can make a body breach before anything was asked of the client.
             let sends_unasked = control.is_none() || sends_unasked();
@@ -383,9 +403,12 @@ where
     }
 }
 
-fn expects_continue(headers: &HeaderMap) -> bool {
+/// Whether a client waits to be asked for its body. By HTTP/1.0 it does not, whatever it says (RFC
+/// 9110, section 10.1.1).
+fn expects_continue(version: Version, headers: &HeaderMap) -> bool {
     let mut values = headers.get_all(EXPECT).iter();
-    values.any(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+    version >= Version::HTTP_11
+        && values.any(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
 impl Config {

@@ -76,10 +76,24 @@ impl TruncateLayer {
     /// # Examples
     ///
     /// ```
+    /// # use bytes::Bytes;
+    /// # use http::{Request, Response};
+    /// # use http_body_util::{BodyExt, Full};
+    /// # use tower::{Layer, ServiceExt, service_fn};
     /// use tower_body_limit::TruncateLayer;
     ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
     /// // Every server error, whatever its media type.
-    /// let layer = TruncateLayer::new_with(|head| head.status.is_server_error().then_some(4096));
+    /// let layer = TruncateLayer::new_with(|head| head.status.is_server_error().then_some(4));
+    ///
+    /// for (status, bytes) in [(503, 4), (404, 11)] {
+    ///     # let upstream = service_fn(async |_: Request<()>| {
+    ///     #     Response::builder().status(status).body(Full::<Bytes>::from("eleven byte"))
+    ///     # });
+    ///     let response = layer.layer(upstream).oneshot(Request::new(())).await.unwrap();
+    ///     assert_eq!(response.into_body().collect().await.unwrap().to_bytes().len(), bytes);
+    /// }
+    /// # }
     /// ```
     pub fn new_with<F>(limit: F) -> Self
     where
@@ -175,7 +189,9 @@ where
             forget_the_whole(&mut parts.headers);
         }
         let body = TruncatedBody::new(body, limit);
-        parts.extensions.insert(body.handle());
+        let mut handle = body.handle();
+        handle.inner = parts.extensions.remove().map(Arc::new);
+        parts.extensions.insert(handle);
         Poll::Ready(Ok(Response::from_parts(parts, body)))
     }
 }
@@ -195,15 +211,26 @@ pub enum Truncation {
 
 /// Tells how a [`TruncatedBody`] ended, after the body is gone.
 ///
-/// Found in the extensions of a response that a [`TruncateLayer`] may cut.
+/// Found in the extensions of a response that a [`TruncateLayer`] may cut. If several may, it speaks
+/// for all of them.
 #[derive(Clone, Debug, Default)]
-pub struct TruncationHandle(Arc<OnceLock<Truncation>>);
+pub struct TruncationHandle {
+    end: Arc<OnceLock<Truncation>>,
+    // That of a layer further in: what is whole to the outer may have been cut there.
+    inner: Option<Arc<Self>>,
+}
 
 impl TruncationHandle {
     /// How the body ended, `None` while it has not.
     #[must_use]
     pub fn get(&self) -> Option<Truncation> {
-        self.0.get().copied()
+        let end = *self.end.get()?;
+        let inner = self.inner.as_ref().and_then(|inner| inner.get());
+        match (end, inner) {
+            (Truncation::Truncated, _) => Some(end),
+            (_, Some(Truncation::Truncated | Truncation::Unknown)) => inner,
+            _ => Some(end),
+        }
     }
 }
 
@@ -239,32 +266,25 @@ pin_project! {
     /// # }
     /// ```
     #[derive(Debug)]
+    #[doc(alias = "Take")]
     pub struct TruncatedBody<B> {
         // None once the wrapped body has ended, has failed, or was given up.
         #[pin]
         inner: Option<B>,
         // None for a body that is not to be cut.
         remaining: Option<u64>,
-        handle: TruncationHandle,
+        end: Arc<OnceLock<Truncation>>,
     }
 }
 
 impl<B: Body> TruncatedBody<B> {
     /// Cuts `inner` to its first `limit` bytes.
     pub fn new(inner: B, limit: u64) -> Self {
-        let handle = TruncationHandle::default();
-        let end = end_of(&inner, limit);
-        let inner = match end {
-            Some(end) => {
-                let _ = handle.0.set(end);
-                None
-            }
-            None => Some(inner),
-        };
+        let known = end_of(&inner, limit);
         Self {
-            inner,
+            inner: known.is_none().then_some(inner),
             remaining: Some(limit),
-            handle,
+            end: Arc::new(known.map_or_else(OnceLock::new, OnceLock::from)),
         }
     }
 }
@@ -274,14 +294,17 @@ impl<B> TruncatedBody<B> {
         Self {
             inner: Some(inner),
             remaining: None,
-            handle: TruncationHandle::default(),
+            end: Arc::default(),
         }
     }
 
     /// Tells how this body ended, also when it is gone.
     #[must_use]
     pub fn handle(&self) -> TruncationHandle {
-        self.handle.clone()
+        TruncationHandle {
+            end: Arc::clone(&self.end),
+            inner: None,
+        }
     }
 
     /// The wrapped body, `None` once that has ended, has failed, or was given up.
@@ -305,7 +328,7 @@ impl<B> TruncatedBody<B> {
     fn finish(self: Pin<&mut Self>, end: Truncation) {
         let mut this = self.project();
         this.inner.set(None);
-        let _ = this.handle.0.set(end);
+        let _ = this.end.set(end);
     }
 }
 

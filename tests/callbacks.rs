@@ -217,6 +217,39 @@ fn a_body_that_has_nothing_left_to_give_has_ended() {
 }
 
 #[test]
+fn a_request_that_is_taken_out_of_its_limit_is_over_for_that() {
+    for hint in VARIANTS {
+        // None polls nothing: both frames are still to come.
+        for (polls, read, outcome) in [
+            (0, 0, Outcome::Dropped),
+            (1, 4, Outcome::Dropped),
+            (3, 8, Outcome::Complete),
+        ] {
+            let witness = Witness::default();
+            let layer = watched!(RequestSizeLimitLayer::server(10), witness);
+            let got = Slot::<Limited>::default();
+            let slot = got.clone();
+            let mut service = layer.layer(service_fn(move |request: Limited| {
+                *slot.lock().unwrap() = Some(request);
+                std::future::pending::<io::Result<Response<Empty<Bytes>>>>()
+            }));
+            let script = Script::new([data(4), data(4)], hint.clone());
+            let _call = service.call(Request::new(script));
+            let mut drive = Drive::new(take(&got).unwrap().into_body());
+            for _ in 0..polls {
+                drive.step();
+            }
+            let inner = drive.body.into_inner();
+            assert_eq!(inner.is_some(), outcome == Outcome::Dropped);
+            let [end] = witness.ends().try_into().unwrap();
+            let case = format!("{hint:?}, {polls}");
+            assert_end(&end, Subject::Request, read, outcome, &case);
+            assert_eq!(witness.breaches(), [], "{case}");
+        }
+    }
+}
+
+#[test]
 fn a_breach_is_reported_once_and_before_the_end() {
     for side in SIDES {
         for hint in VARIANTS {
@@ -711,6 +744,24 @@ fn a_callback_that_panics_is_the_last_one_to_be_called() {
         let panicked = catch_unwind(AssertUnwindSafe(|| read(body, None)));
         assert!(panicked.is_err(), "{found:?}");
         assert!(witness.ends().is_empty(), "{found:?}");
+    }
+}
+
+#[test]
+fn a_callback_that_panics_leaves_nothing_to_read() {
+    for found in [Found::AtTheFirstRead, Found::WhileItIsRead] {
+        let layer = RequestSizeLimitLayer::server(10)
+            .no_drain()
+            .on_breach(panics);
+        // The last frame would fit in place of the one that was too many.
+        let script = Script::new([data(4), data(4), data(4), data(1)], found.hint());
+        let log = script.log();
+        let body = request_through(found.by(layer), script).unwrap();
+        let mut drive = Drive::new(body);
+        let panicked = catch_unwind(AssertUnwindSafe(|| drive.run()));
+        assert!(panicked.is_err(), "{found:?}");
+        assert!(log.dropped(), "{found:?}");
+        assert_eq!(drive.step(), "end", "{found:?}");
     }
 }
 

@@ -15,6 +15,7 @@ use std::{
     iter::zip,
     sync::atomic::{AtomicUsize, Ordering},
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -883,8 +884,28 @@ async fn a_first_read_that_is_pending_freezes_too() {
 }
 
 #[tokio::test]
+async fn a_body_at_its_end_that_declares_more_than_the_limit_is_refused_all_the_same() {
+    let limit = RequestSizeLimitLayer::server;
+    for layer in [
+        limit(10),
+        limit(10).adjustable(100),
+        limit(100).adjustable(100),
+    ] {
+        let mut request = Request::new(Script::new([], Hint::Declared));
+        request.headers_mut().insert(CONTENT_LENGTH, 50.into());
+        let response = handle(&layer, request, |request| {
+            control_of(&request).set(10).unwrap();
+            Err(Drive::to_end(request.into_body()).error.take().unwrap())
+        });
+        assert_eq!(response.await.status(), 413, "{layer:?}");
+    }
+}
+
+#[tokio::test]
 async fn what_declares_more_than_the_limit_is_judged_at_the_first_read() {
-    let layer = RequestSizeLimitLayer::server(10).adjustable(100);
+    let layer = RequestSizeLimitLayer::server(10)
+        .adjustable(100)
+        .drain_with(1 << 20, Duration::from_secs(5), tokio::time::sleep);
     for by_header in [false, true] {
         for expects in [false, true] {
             let case = format!("by header: {by_header}, expects: {expects}");

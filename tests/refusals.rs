@@ -573,6 +573,14 @@ fn cases() -> Vec<Case> {
             ..row("HTTP/1.0, not declared", true, true)
         },
         Case {
+            // Nobody waits to be asked in HTTP/1.0 (RFC 9110, section 10.1.1).
+            change: |request| {
+                *request.version_mut() = Version::HTTP_10;
+                expect(request, &["100-continue"]);
+            },
+            ..row("HTTP/1.0, with an expectation", true, false)
+        },
+        Case {
             change: |request| *request.version_mut() = Version::HTTP_2,
             ..row("HTTP/2", false, false)
         },

@@ -288,7 +288,8 @@ fn cut<B>(
     response: Response<B>,
 ) -> Response<TruncatedBody<B>>
 where
-    B: Body<Data = Bytes, Error = io::Error>,
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let mut response = Some(response);
     let inner = service_fn(move |_: Request<()>| ready(io::Result::Ok(response.take().unwrap())));
@@ -439,6 +440,38 @@ fn the_declared_length_of_an_error_page_is_not_a_reason_to_fail() {
         assert!(!response.headers().contains_key(CONTENT_LENGTH));
         assert_eq!(Drive::to_end(response.into_body()).outline(), "4 4 end");
         assert_eq!(log.polls(), 2);
+    }
+}
+
+#[test]
+fn a_page_that_two_layers_may_cut_is_whole_only_if_neither_did() {
+    for variant in VARIANTS {
+        for (inner, outer, declared, undeclared) in [
+            (3, 100, Truncated, Truncated),
+            (100, 3, Truncated, Truncated),
+            (3, 3, Truncated, Truncated),
+            (8, 100, Complete, Unknown),
+            (100, 8, Complete, Unknown),
+            (100, 100, Complete, Complete),
+        ] {
+            let script = Script::new([data(4), data(4)], variant.clone());
+            let response = page(404, &[], script);
+            let response = cut(&TruncateLayer::new(inner), &Method::GET, response);
+            let response = cut(&TruncateLayer::new(outer), &Method::GET, response);
+            // A third layer that leaves it alone changes nothing.
+            let others = TruncateLayer::new_with(|_| None);
+            let response = cut(&others, &Method::GET, response);
+            let handle = response.extensions().get::<TruncationHandle>().cloned();
+            let handle = handle.unwrap();
+            assert_eq!(handle.get(), None);
+            Drive::to_end(response.into_body());
+            let end = if matches!(variant, Hint::Declared) {
+                declared
+            } else {
+                undeclared
+            };
+            assert_eq!(handle.get(), Some(end), "{inner}, {outer}, {variant:?}");
+        }
     }
 }
 
