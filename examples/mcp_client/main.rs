@@ -92,14 +92,10 @@ async fn all(over: Over) -> Result<Vec<Row>, BoxError> {
     rows.push(many_events(over).await?);
     rows.push(standing_stream(over).await?);
     let page = "?".repeat(MIB);
-    rows.push(
-        legacy(over, "page of a legacy server", move || {
-            Body::from(page.clone())
-        })
-        .await?,
-    );
-    rows.push(legacy(over, "one without an end", || server::endless("?")).await?);
-    rows.push(legacy(over, "one that stalls", || server::stalling("?".into())).await?);
+    let whole = move || Body::from(page.clone());
+    rows.push(legacy(over, "1048576", whole).await?);
+    rows.push(legacy(over, "endless", || server::endless("?")).await?);
+    rows.push(legacy(over, "stalls", || server::stalling("?".into())).await?);
     Ok(rows)
 }
 
