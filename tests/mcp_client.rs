@@ -13,15 +13,18 @@ mod server;
 #[path = "../examples/mcp_client/stack.rs"]
 mod stack;
 
-use std::{collections::HashMap, error::Error, sync::Arc, time::Duration};
+use std::{collections::HashMap, convert::Infallible, error::Error, sync::Arc, time::Duration};
 
 use axum::body::Body;
 use drive::{call, connect, failure, outcome, probe, size};
 use futures_util::{StreamExt, stream};
-use http::{HeaderValue, header::CONTENT_ENCODING};
+use http::{
+    HeaderValue,
+    header::{CONTENT_ENCODING, WWW_AUTHENTICATE},
+};
 use rmcp::{
     model::{
-        ClientJsonRpcMessage, ClientNotification, ClientRequest, ErrorData,
+        CallToolResult, ClientJsonRpcMessage, ClientNotification, ClientRequest, ErrorData,
         InitializedNotification, PingRequest, RequestId, ServerJsonRpcMessage,
     },
     service::{ClientInitializeError, ServiceError},
@@ -34,6 +37,8 @@ use server::{Answer, Asked, Framing, Over, Server};
 use stack::Limits;
 use tokio::{sync::mpsc, time::timeout};
 use tower_body_limit::{Subject, TooLarge};
+
+type Failure = StreamableHttpError<Infallible>;
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
@@ -66,10 +71,7 @@ async fn one_call(
     over: Over,
     limits: Limits,
     script: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
-) -> (
-    Result<rmcp::model::CallToolResult, ServiceError>,
-    Vec<String>,
-) {
+) -> (Result<CallToolResult, ServiceError>, Vec<String>) {
     let script = move |asked: &Asked| {
         let is_handshake = HANDSHAKE.contains(&&*asked.what);
         (!is_handshake).then(|| script(asked))
@@ -95,7 +97,7 @@ fn too_large<'a>(error: &'a (dyn Error + 'static)) -> &'a TooLarge {
     TooLarge::find(error).unwrap_or_else(|| panic!("not the limit: {error}"))
 }
 
-fn rpc_error(result: Result<rmcp::model::CallToolResult, ServiceError>) -> ErrorData {
+fn rpc_error(result: Result<CallToolResult, ServiceError>) -> ErrorData {
     match result {
         Err(ServiceError::McpError(error)) => error,
         other => panic!("not an error of the protocol: {other:?}"),
@@ -107,7 +109,7 @@ async fn post(
     server: &Server,
     limits: Limits,
     message: ClientJsonRpcMessage,
-) -> Result<StreamableHttpPostResponse, StreamableHttpError<std::convert::Infallible>> {
+) -> Result<StreamableHttpPostResponse, Failure> {
     let client = server.client(limits);
     let uri = Arc::from(server.uri());
     let response = client.post_message(uri, message, None, None, HashMap::new());
@@ -472,18 +474,20 @@ async fn events_before_the_one_that_is_too_large_are_not_lost() {
 async fn a_call_that_waits_for_the_rest_of_its_stream_gets_its_error_there() {
     for over in Over::ALL {
         for framing in Framing::ALL {
-            let (result, seen) = one_call(over, small(), move |asked| {
-                let text = match &*asked.what {
-                    "POST tools/call" => String::from("retry: 0\nid: event 1\n\n"),
-                    _ => format!("id: event 2\ndata: {}\n\n", "x".repeat(2000)),
-                };
-                server::events(framing.body(text))
-            })
-            .await;
-            let error = rpc_error(result);
-            assert_eq!(error.code.0, -32603);
-            assert_eq!(error.data.unwrap()["limit_bytes"], 1024);
-            assert_eq!(seen, ["POST tools/call", "GET event 1"]);
+            for (id, resumed) in [("event 1", "GET event 1"), ("", "GET")] {
+                let (result, seen) = one_call(over, small(), move |asked| {
+                    let text = match &*asked.what {
+                        "POST tools/call" => format!("retry: 0\nid: {id}\n\n"),
+                        _ => format!("id: event 2\ndata: {}\n\n", "x".repeat(2000)),
+                    };
+                    server::events(framing.body(text))
+                })
+                .await;
+                let error = rpc_error(result);
+                assert_eq!(error.code.0, -32603);
+                assert_eq!(error.data.unwrap()["limit_bytes"], 1024);
+                assert_eq!(seen, ["POST tools/call", resumed]);
+            }
         }
     }
 }
@@ -564,5 +568,58 @@ async fn what_is_encoded_is_not_read() {
         .await;
         let error = result.unwrap_err().to_string();
         assert!(error.ends_with("HTTP 502 Bad Gateway"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn statuses_that_say_it_all_are_told_apart() {
+    for over in Over::ALL {
+        let statuses = [202, 204, 401, 403, 404, 405];
+        for status in statuses {
+            let server = Server::start(over, move |_| {
+                let mut answer = server::page(status, server::endless("?"));
+                if [202, 204].contains(&status) {
+                    *answer.body_mut() = Body::empty();
+                }
+                let challenge = HeaderValue::from_static("Bearer");
+                answer.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+                Some(answer)
+            });
+            let server = server.await.unwrap();
+            let client = server.client(small());
+            let (uri, session): (Arc<str>, _) = (Arc::from(server.uri()), Some(Arc::from("1")));
+            let headers = HashMap::new();
+            let posted = client.post_message(uri.clone(), ping(), session, None, headers);
+            let posted = match guarded(posted).await {
+                Ok(StreamableHttpPostResponse::Accepted) => "accepted",
+                Err(StreamableHttpError::AuthRequired(_)) => "token",
+                Err(StreamableHttpError::InsufficientScope(_)) => "scope",
+                Err(StreamableHttpError::SessionExpired) => "expired",
+                Err(StreamableHttpError::UnexpectedServerResponse(_)) => "page",
+                other => panic!("{other:?}"),
+            };
+            let expected = match status {
+                202 | 204 => "accepted",
+                401 => "token",
+                403 => "scope",
+                404 => "expired",
+                _ => "page",
+            };
+            assert_eq!(posted, expected, "{status}");
+
+            let deleted = client.delete_session(uri.clone(), "1".into(), None, HashMap::new());
+            let deleted = guarded(deleted).await;
+            let got = client.get_stream(uri, None, None, None, HashMap::new());
+            let got = guarded(got).await.map(|_| ());
+            if status == 405 {
+                let no = StreamableHttpError::ServerDoesNotSupportDeleteSession;
+                assert_eq!(deleted.unwrap_err().to_string(), Failure::to_string(&no));
+                let no = StreamableHttpError::ServerDoesNotSupportSse;
+                assert_eq!(got.unwrap_err().to_string(), Failure::to_string(&no));
+            } else {
+                assert_eq!(deleted.is_ok(), status < 300, "{status}");
+                assert!(got.is_err(), "{status}");
+            }
+        }
     }
 }

@@ -14,7 +14,7 @@ use http::{
     },
     response::Parts,
 };
-use http_body_util::{BodyStream, Full, StreamBody};
+use http_body_util::{BodyExt, BodyStream, Full, StreamBody};
 use rmcp::{
     model::{
         ClientJsonRpcMessage, ClientRequest, ErrorData, JsonRpcMessage, RequestId,
@@ -124,8 +124,7 @@ impl Backend {
             }
             (StatusCode::NOT_FOUND, ..) if has_session => Err(StreamableHttpError::SessionExpired),
             (status, Kind::Json, _) => {
-                let text = body.collect_limited(self.limits.json).await;
-                let text = text.map_err(failed)?.into_bytes();
+                let text = body.collect().await.map_err(failed)?.to_bytes();
                 let answer = serde_json::from_slice::<ServerJsonRpcMessage>(&text);
                 match (answer, &waiting) {
                     (Ok(JsonRpcMessage::Error(error)), _) if !status.is_success() => {
