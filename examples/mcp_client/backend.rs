@@ -30,7 +30,7 @@ use tower::ServiceExt;
 use tower_body_limit::{BodyLimitExt, Truncation, TruncationHandle};
 
 use super::{
-    events::{Events, Position, events},
+    events::{Events, Position, answer, events},
     stack::{Http, HttpBody, Limits},
 };
 
@@ -157,6 +157,10 @@ impl Backend {
                 self.refuse(&message, has_session, status, text)
             }
             (_, _, None) => Ok(StreamableHttpPostResponse::Accepted),
+            (_, Kind::Events, Some(_)) if is_probe(&message) => {
+                let answer = answer(body).await.map_err(failed)?;
+                Ok(StreamableHttpPostResponse::Json(answer, session))
+            }
             (_, Kind::Events, Some(_)) => {
                 let events = events(body, waiting);
                 Ok(StreamableHttpPostResponse::Sse(events, session))
@@ -350,12 +354,19 @@ fn rejected_probe(
     let is_refusal = status.is_client_error()
         && !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
     match message {
-        ClientJsonRpcMessage::Request(request) => {
-            let is_probe = matches!(request.request, ClientRequest::DiscoverRequest(_));
-            (is_probe && is_refusal && !has_session).then(|| request.id.clone())
+        ClientJsonRpcMessage::Request(request) if is_refusal && !has_session => {
+            is_probe(message).then(|| request.id.clone())
         }
         _ => None,
     }
+}
+
+fn is_probe(message: &ClientJsonRpcMessage) -> bool {
+    matches!(
+        message,
+        ClientJsonRpcMessage::Request(request)
+            if matches!(request.request, ClientRequest::DiscoverRequest(_))
+    )
 }
 
 fn rejection(error: ErrorData, id: RequestId) -> StreamableHttpPostResponse {

@@ -5,12 +5,14 @@
 //! stream: the answer to that call, an error that says why. What the stream is to be resumed with is said
 //! in the ids of its events, which rmcp keeps and gives back.
 
+use std::error::Error;
+
 use futures_util::{
     StreamExt,
     stream::{self, BoxStream},
 };
 use rmcp::{
-    model::{ErrorData, RequestId, ServerJsonRpcMessage},
+    model::{ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage},
     transport::streamable_http_client::SseError,
 };
 use serde::{Deserialize, Serialize};
@@ -19,6 +21,8 @@ use sse_stream::{Sse, SseStream};
 use tower_body_limit::TooLarge;
 
 use super::stack::HttpBody;
+
+type BoxError = Box<dyn Error + Send + Sync>;
 
 pub(crate) type Events = BoxStream<'static, Result<Sse, SseError>>;
 
@@ -64,6 +68,22 @@ pub(crate) fn events(body: HttpBody, waiting: Option<RequestId>) -> Events {
         }
     })
     .boxed()
+}
+
+/// The answer to a probe, for which no error may stand in: rmcp takes any for that of a legacy server.
+pub(crate) async fn answer(body: HttpBody) -> Result<ServerJsonRpcMessage, BoxError> {
+    let mut events = SseStream::new(body);
+    while let Some(event) = events.next().await {
+        let event = event.map_err(|error| match error {
+            SseError::Body(error) => error,
+            error => error.into(),
+        })?;
+        let message = serde_json::from_str(event.data.as_deref().unwrap_or_default());
+        if let Ok(answer @ (JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_))) = message {
+            return Ok(answer);
+        }
+    }
+    Err("a stream without an answer".into())
 }
 
 /// The error in place of the event that is too large, for whoever waits for it.
