@@ -50,6 +50,8 @@ const PROBED: [&str; 3] = [
     "POST notifications/initialized",
 ];
 
+const LOG: &str = r#"data: {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"..."}}"#;
+
 fn small() -> Limits {
     Limits {
         json: 4096,
@@ -243,8 +245,7 @@ async fn an_error_within_the_limit_does() {
                 (asked.what == PROBED[0]).then(|| {
                     if is_event {
                         let error = server::error(&asked.id, 1024 - "data: ".len());
-                        let log = json!({"jsonrpc": "2.0", "method": "notifications/message"});
-                        let text = format!("data: {log}\n\ndata: {error}\n\n");
+                        let text = format!("{LOG}\n\ndata: {error}\n\n");
                         return server::events(framing.body(text));
                     }
                     // As middleware says it that does not know the id.
@@ -253,7 +254,9 @@ async fn an_error_within_the_limit_does() {
                 })
             });
             let server = server.await.unwrap();
-            let session = guarded(probe(&server, small())).await.unwrap();
+            // rmcp gives a probe up after ten seconds, and that is not what is tested.
+            let session = timeout(Duration::from_secs(5), probe(&server, small())).await;
+            let session = session.expect("within five seconds").unwrap();
             session.cancel().await.unwrap();
             assert_eq!(server.seen(), PROBED);
         }
@@ -301,6 +304,7 @@ async fn of_an_error_page_there_is_a_prefix_that_says_it_is_one() {
                 assert_eq!(seen, ["POST tools/call"]);
                 assert_eq!(error.matches('?').count(), sent.min(256), "{error}");
                 let says_so = error.contains("the first 256 bytes of it");
+                assert_eq!(says_so, error.contains("the first"), "{error}");
                 // Without a declared length nobody knows whether there was more.
                 let is_whole = sent < 256 || (sent == 256 && framing == Framing::Fixed);
                 assert_eq!(says_so, !is_whole, "{error}");
@@ -336,6 +340,13 @@ async fn so_does_what_there_is_of_one_that_stalls() {
             .await;
             let error = result.unwrap_err().to_string();
             assert!(error.contains("the first 100 bytes of it: ???"), "{error}");
+
+            let (result, _) = one_call(over, small(), move |_| {
+                server::answer(502, content_type, Framing::Chunked.body("?".repeat(100)))
+            })
+            .await;
+            let error = result.unwrap_err().to_string();
+            assert!(error.contains("502 Bad Gateway: ???"), "{error}");
         }
     }
 }
@@ -485,7 +496,6 @@ async fn so_is_one_that_never_ends_and_calls_go_on() {
 
 #[tokio::test]
 async fn a_stream_is_not_bounded() {
-    const LOG: &str = r#"data: {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"..."}}"#;
     for over in Over::ALL {
         let (result, seen) = one_call(over, small(), |asked| {
             let logs = format!("{LOG}\n\n").repeat(10_000);

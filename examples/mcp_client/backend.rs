@@ -3,7 +3,7 @@
 //! What the layers bound is gathered here without another thought. Failures are handed to rmcp as
 //! [`StreamableHttpError::Io`], because its variant for the errors of a client hides their source.
 
-use std::{collections::HashMap, convert::Infallible, error::Error, io, pin::pin, sync::Arc};
+use std::{collections::HashMap, convert::Infallible, error::Error, io, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -87,8 +87,9 @@ impl Backend {
             return what;
         }
         // A limit of size is none of time.
-        let mut frames = pin!(BodyStream::new(body).take_until(sleep(self.limits.patience)));
-        let prefix = StreamBody::new(frames.as_mut())
+        let deadline = Box::pin(sleep(self.limits.patience));
+        let mut frames = BodyStream::new(body).take_until(deadline);
+        let prefix = StreamBody::new(&mut frames)
             .collect_prefix(self.limits.page)
             .await;
         // The layer knows of what it has cut, and the prefix of what no layer has.
@@ -96,7 +97,7 @@ impl Backend {
             Some(handle) => handle.get(),
             None => Some(prefix.end()),
         };
-        let is_whole = end == Some(Truncation::Complete) && !frames.is_stopped();
+        let is_whole = end == Some(Truncation::Complete) && frames.take_result().is_none();
         page(what, &prefix.text(), is_whole)
     }
 
