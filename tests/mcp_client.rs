@@ -180,6 +180,34 @@ async fn json_of_64_mib_is_taken_by_default() {
 }
 
 #[tokio::test]
+async fn events_of_16_mib_and_pages_of_64_kib_are_taken_by_default() {
+    for framing in Framing::ALL {
+        for sent in [16 * MIB, 16 * MIB + 1] {
+            let (result, _) = one_call(Over::Tcp, Limits::default(), move |asked| {
+                let data = server::result(&asked.id, sent - "data: ".len());
+                server::events(framing.body(format!("data: {data}\n\n")))
+            })
+            .await;
+            let expected = match sent - 16 * MIB {
+                0 => format!("a result of {} bytes", sent - "data: ".len() - around()),
+                _ => format!("error -32603: response_too_large, {}", 16 * MIB),
+            };
+            assert_eq!(outcome(&result), expected);
+        }
+        for sent in [64 * KIB - 1, 64 * KIB + 1] {
+            let (result, _) = one_call(Over::Tcp, Limits::default(), move |_| {
+                server::page(502, framing.body("?".repeat(sent)))
+            })
+            .await;
+            let error = result.unwrap_err().to_string();
+            assert_eq!(error.matches('?').count(), sent.min(64 * KIB));
+            let says_so = error.contains("the first 65536 bytes of it");
+            assert_eq!(says_so, sent > 64 * KIB);
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_image_of_17_mib_passes() {
     for over in Over::ALL {
         let (result, _) = one_call(over, Limits::default(), |asked| {
