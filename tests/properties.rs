@@ -1,5 +1,7 @@
 //! The two bodies against models of ten lines, for random frames and limits.
 
+#[path = "support/body_model.rs"]
+mod body_model;
 mod support;
 
 use std::{
@@ -7,6 +9,7 @@ use std::{
     slice,
 };
 
+use body_model::{bytes_of, limited, name};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use proptest::{collection::vec, prelude::*};
@@ -32,30 +35,6 @@ fn limits() -> impl Strategy<Value = u64> {
     prop_oneof![1 => Just(0), 12 => 0..80_u64, 1 => Just(u64::MAX)]
 }
 
-fn bytes_of(steps: &[Step]) -> Vec<u8> {
-    let data = steps.iter().filter_map(|step| match step {
-        Data(data) => Some(&data[..]),
-        _ => None,
-    });
-    data.collect::<Vec<_>>().concat()
-}
-
-/// What a limited body does.
-fn limited(steps: &[Step], limit: u64, declared: bool) -> String {
-    if declared && bytes_of(steps).len() as u64 > limit {
-        return "breach end".into();
-    }
-    let (mut read, mut seen) = (0, String::new());
-    for step in steps {
-        read += bytes_of(slice::from_ref(step)).len() as u64;
-        if read > limit {
-            return seen + "breach end";
-        }
-        seen += &name(step, u64::MAX);
-    }
-    seen + "end"
-}
-
 /// What a truncated body does, and how it says that it ended.
 fn truncated(steps: &[Step], limit: u64, declared: bool) -> (String, Truncation) {
     let all = bytes_of(steps).len() as u64;
@@ -75,16 +54,6 @@ fn truncated(steps: &[Step], limit: u64, declared: bool) -> (String, Truncation)
         _ => Complete,
     };
     (seen + "end", end)
-}
-
-/// What a step looks like of which `left` bytes are wanted.
-fn name(step: &Step, left: u64) -> String {
-    match step {
-        Data(data) => format!("{} ", (data.len() as u64).min(left)),
-        Trailers => "trailers ".into(),
-        Fail => "failure ".into(),
-        _ => "pending ".into(),
-    }
 }
 
 /// The same bytes, cut at other places.

@@ -436,7 +436,11 @@ impl Store {
         }
         let fixed = self.fixed_len();
         let wanted = fixed + more;
-        let settled = |at_most: usize| at + at_most.saturating_sub(fixed) as u64 + 1;
+        // The first byte that is too many, or all there is where what was held before is too much.
+        let settled = |at_most: usize| {
+            let fits = at_most.saturating_sub(fixed);
+            at + fits.saturating_add(1).min(more) as u64
+        };
         let Some(part) = self.part.as_mut().filter(|part| part.bytes > 0) else {
             return if wanted > self.limit {
                 stop(UnfitReason::TooLarge, settled(self.limit))

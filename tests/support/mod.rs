@@ -4,6 +4,7 @@
 
 pub mod drive;
 
+#[cfg(not(fuzzing))]
 pub mod net;
 
 use std::{
