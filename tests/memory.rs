@@ -254,6 +254,16 @@ fn a_small_prefix_does_not_keep_a_large_buffer() {
     assert!(info.bytes_current <= KIB as i64 - MIB as i64, "{info:?}");
 }
 
+#[test]
+fn a_small_prefix_does_not_keep_the_room_for_a_large_one() {
+    for frames in [1, 2] {
+        let body = Repeat::new(block(10), frames);
+        let (info, prefix) = allocated_by(|| body.collect_prefix(64 * KIB));
+        assert_eq!(prefix.bytes().len() as u64, 10 * frames);
+        assert!(info.bytes_current <= KIB as i64, "{info:?}");
+    }
+}
+
 /// The most that lives while a buffered response is held, and the status that came of it.
 fn held(body: Repeat, limit: u64) -> (u64, u16) {
     let layer = ResponseSizeLimitLayer::server(limit).buffered();

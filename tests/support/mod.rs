@@ -48,6 +48,8 @@ pub enum Hint {
     Declared,
     /// Nothing.
     Undeclared,
+    /// Nothing but that it has ended, once it has.
+    EndOnly,
     /// Always this, true or not.
     Fixed(SizeHint),
 }
@@ -167,13 +169,15 @@ impl Body for Script {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.hint, Hint::Declared) && self.steps.is_empty() && self.refrain.is_none()
+        matches!(self.hint, Hint::Declared | Hint::EndOnly)
+            && self.steps.is_empty()
+            && self.refrain.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.hint {
             Hint::Declared => SizeHint::with_exact(self.left()),
-            Hint::Undeclared => SizeHint::new(),
+            Hint::Undeclared | Hint::EndOnly => SizeHint::new(),
             Hint::Fixed(hint) => *hint,
         }
     }
