@@ -934,6 +934,31 @@ async fn the_default_drain_takes_16_mib_or_five_seconds() {
     }
 }
 
+/// Closed on a client that is still writing, a connection is reset before that has read the answer.
+#[cfg(feature = "tokio")]
+#[tokio::test(start_paused = true)]
+async fn a_client_that_may_still_write_has_time_to_read_the_answer() {
+    for found in Found::ALL {
+        // What is beyond the budget has no end.
+        for (len, over) in [(50, ms(1000)), (51, ms(1250))] {
+            let (alive, gone) = oneshot::channel::<()>();
+            let late = stream::once(async move {
+                sleep(ms(1000)).await;
+                Bytes::from(vec![b'x'; len])
+            });
+            let end = stream::poll_fn(move |_| {
+                let _alive = &alive;
+                Poll::Ready(None)
+            });
+            let start = Instant::now();
+            answered_after(limit().drain(50, ms(60_000)), found, late.chain(end)).await;
+            assert!(start.elapsed() < ms(1000), "{found:?}");
+            gone.await.unwrap_err();
+            assert_eq!(start.elapsed(), over, "{found:?}");
+        }
+    }
+}
+
 // Where the body may be by then
 
 /// Keeps the request, and answers when it is told to.
