@@ -221,6 +221,10 @@ fn collecting_reserves_little_on_the_word_of_the_peer() {
         let (info, collected) = allocated_by(|| body.collect_limited(2 * tib));
         assert_eq!(collected.unwrap().bytes().len(), 20);
         assert!(info.bytes_max <= 65 * KIB, "{info:?}");
+        let body = Repeat::new(block(64 * KIB), 2).declaring(hint);
+        let (info, collected) = allocated_by(|| body.collect_limited(2 * tib));
+        assert_eq!(collected.unwrap().bytes().len() as u64, 128 * KIB);
+        assert!(info.bytes_max <= (128 + 65) * KIB, "{info:?}");
     }
 }
 
