@@ -13,11 +13,12 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version, header};
 use http_body::{Body, SizeHint};
 use http_body_util::BodyExt;
 use support::{Hint, Log, Script, Step, VARIANTS};
-use tower::{Layer, ServiceExt, service_fn};
+use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimitLayer, service_fn};
 use tower_body_limit::{
     Error, ResponseBody, ResponseSizeLimitLayer,
     json::{BaseOffset, Fit, FitLimit, FitReport, JsonFitLayer, Unfit, UnfitReason, rpc_error},
@@ -114,20 +115,62 @@ async fn a_document_of_exactly_the_limit_is_the_same_byte_for_byte() {
 }
 
 #[tokio::test]
+async fn tokens_may_come_in_pieces() {
+    let page = "\u{feff}[ true , false,null ,-12.50E+10, 0.5e-1,1E9, \"a\\u00e9\\n\\\\\" , {} ]";
+    let compact = r#"[true,false,null,-12.50E+10,0.5e-1,1E9,"a\u00e9\n\\",{}]"#;
+    let layer = JsonFitLayer::server(Fit::compact(compact.len() as u64));
+    for hint in VARIANTS {
+        for len in 1..5 {
+            let response = json(frames(page, len), hint.clone());
+            assert_eq!(text(through(&layer, response).await).await, compact);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_has_ended_is_not_waited_for() {
+    // An id would say which message it was, and there is none.
+    let message = format!(r#"{{"jsonrpc":"2.0","result":"{}"}}"#, "x".repeat(1000));
+    for hint in [Hint::Undeclared, Hint::Fixed(SizeHint::with_exact(5000))] {
+        let mut steps = frames(&message, 100);
+        steps.push(Step::Stall);
+        let layer = JsonFitLayer::server(rows());
+        let response = through(&layer, json(steps, hint)).now_or_never();
+        let response = response.expect("it waits for the end of the body");
+        assert_eq!(response.status(), 500);
+    }
+}
+
+#[test]
+fn readiness_is_the_inner_services() {
+    for (places, ready) in [(0, false), (1, true)] {
+        let inner = service_fn(async |_: Request<()>| {
+            Ok::<_, Infallible>(json(Vec::new(), Hint::Declared))
+        });
+        let limited = ConcurrencyLimitLayer::new(places);
+        let mut service = JsonFitLayer::server(rows()).layer(limited.layer(inner));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert_eq!(service.poll_ready(&mut cx).is_ready(), ready);
+    }
+}
+
+#[tokio::test]
 async fn what_is_declared_within_the_limit_is_not_held() {
-    let script = Script::new(
-        [Step::Data("{}".into()), Step::Stall],
-        Hint::Fixed(SizeHint::with_exact(9)),
-    );
-    let log = script.log();
-    let response = Response::builder().header(header::CONTENT_TYPE, JSON);
-    let response = through(
-        &JsonFitLayer::server(rows()),
-        response.body(script).unwrap(),
-    )
-    .await;
-    assert_eq!(log.polls(), 0);
-    assert_eq!(response.body().size_hint().exact(), Some(9));
+    for declared in [9, limit()] {
+        let script = Script::new(
+            [Step::Data("{}".into()), Step::Stall],
+            Hint::Fixed(SizeHint::with_exact(declared)),
+        );
+        let log = script.log();
+        let response = Response::builder().header(header::CONTENT_TYPE, JSON);
+        let response = through(
+            &JsonFitLayer::server(rows()),
+            response.body(script).unwrap(),
+        )
+        .await;
+        assert_eq!(log.polls(), 0);
+        assert_eq!(response.body().size_hint().exact(), Some(declared));
+    }
 }
 
 #[tokio::test]

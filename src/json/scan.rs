@@ -474,9 +474,7 @@ impl Scanner {
             | State::Literal(b"")
                 if self.depth == 0 =>
             {
-                if sink.watch() > 0 {
-                    sink.end(0, self.read)?;
-                }
+                sink.end(0, self.read)?;
                 self.state = State::After;
                 Ok(())
             }
