@@ -23,14 +23,21 @@ mod uploads;
 use std::{
     collections::BTreeMap,
     env,
+    future::pending,
     io::{self, Write},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use axum::{Router, extract::DefaultBodyLimit, routing::post};
 use bytes::Bytes;
-use harness::{Results, Settings};
-use support::{VARIANTS, net::Server};
+use harness::{Results, Settings, Table, median, number};
+use support::{Hint, VARIANTS, net::Server};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    select,
+    time::sleep,
+};
 use tower_body_limit::RequestSizeLimitLayer;
 use tower_http::limit::RequestBodyLimitLayer;
 use uploads::{KINDS, Kind, MIB, Upload};
@@ -99,7 +106,64 @@ async fn main() -> Result<(), String> {
     if is_whole {
         results.save("delivery", settings);
     }
+    let mut table = Table::new(
+        ["a client that stalls after 2 MiB of 16"]
+            .into_iter()
+            .chain(servers.iter().map(|(name, _)| *name)),
+    );
+    for hint in VARIANTS {
+        let mut row = vec![format!("{hint:?}").to_lowercase()];
+        for (_, server) in &servers {
+            let mut waits = Vec::new();
+            for _ in 0..settings.pick(11, 1) {
+                waits.push(wait_for_head(server, &hint).await);
+            }
+            row.push(number(median(waits.into_iter())));
+        }
+        table.row(row);
+    }
+    table.print("Time to the head of the 413: median, in ms");
     Ok(())
+}
+
+/// How long a client that has stopped writing waits for the head of its answer, in milliseconds.
+async fn wait_for_head(server: &Server, hint: &Hint) -> f64 {
+    let mut client = TcpStream::connect(server.addr)
+        .await
+        .expect("a server listens");
+    let framing = match hint {
+        Hint::Declared => format!("content-length: {}\r\n\r\n", 16 * MIB),
+        _ => format!("transfer-encoding: chunked\r\n\r\n{:x}\r\n", 16 * MIB),
+    };
+    let mut upload = format!("POST / HTTP/1.1\r\nhost: localhost\r\n{framing}").into_bytes();
+    upload.resize(upload.len() + 2 * MIB, b'x');
+    let start = Instant::now();
+    let (mut reader, mut writer) = client.split();
+    let write = async {
+        // Whoever has answered may have closed the connection.
+        let _ = writer.write_all(&upload).await;
+        pending().await
+    };
+    let mut answer = Vec::new();
+    let read = async {
+        while !answer.ends_with(b"\r\n\r\n") {
+            match reader.read_u8().await {
+                Ok(byte) => answer.push(byte),
+                Err(_) => return false,
+            }
+        }
+        answer.starts_with(b"HTTP/1.1 413")
+    };
+    let arrived = select! {
+        arrived = read => arrived,
+        () = write => unreachable!("it stalls"),
+        () = sleep(Duration::from_secs(20)) => false,
+    };
+    if arrived {
+        start.elapsed().as_secs_f64() * 1000.0
+    } else {
+        f64::INFINITY
+    }
 }
 
 struct Arguments {

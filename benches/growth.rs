@@ -1,30 +1,35 @@
 //! How costs grow: each table has a column that stays the same where they grow in a straight line.
 //!
 //! ```sh
-//! cargo bench --bench growth
+//! cargo bench --all-features --bench growth
 //! ```
 
 mod support;
 
 use std::{
     convert::Infallible,
-    fs,
-    pin::Pin,
+    fs, hint,
+    pin::{Pin, pin},
     task::{Context, Poll, Waker},
 };
 
 use bytes::Bytes;
+use futures_util::stream;
 use http::Request;
 use http_body::{Body, Frame};
+use http_body_util::{BodyExt, StreamBody};
+use serde::de::IgnoredAny;
 use support::{
     Contender, KIB, MIB, Outcome, Settings, Table,
     bodies::{BARE, CONTENDERS, Frames, LIMITED, OURS, Reader, read},
-    bytes, compete, number,
+    bytes, compete, complete, number,
     services::{self, Case, handle, serve},
 };
 use tower::{Layer, Service, service_fn};
 use tower_body_limit::{
-    LimitedBody, RequestSizeLimit, RequestSizeLimitLayer, ResponseSizeLimit, ResponseSizeLimitLayer,
+    BodyLimitExt, LimitedBody, RecordKind, RequestSizeLimit, RequestSizeLimitLayer,
+    ResponseSizeLimit, ResponseSizeLimitLayer,
+    json::{self, Fit},
 };
 use tower_http::limit::RequestBodyLimitLayer;
 
@@ -41,6 +46,9 @@ fn main() {
     by_nesting_of_bodies(settings);
     by_nesting_of_layers(settings);
     by_stalled_requests(settings);
+    by_record_size(settings);
+    by_json_size(settings);
+    by_json_depth(settings);
 }
 
 fn by_body_size(settings: Settings) {
@@ -245,4 +253,94 @@ fn resident() -> Option<i64> {
     let statm = fs::read_to_string("/proc/self/statm").ok()?;
     let pages: i64 = statm.split(' ').nth(1)?.parse().ok()?;
     Some(pages * 4096)
+}
+
+/// Lines of one size, under a limit that none of them exceeds.
+fn by_record_size(settings: Settings) {
+    const FAILS: &str = "lines, fail";
+    const SKIPS: &str = "lines, skip";
+    const MISS: &str = "memchr, no hit";
+    let total = settings.pick(16 * MIB, 2 * MIB);
+    let mut table = Table::new(["lines of", MISS, FAILS, SKIPS, "fail, ns per line"]);
+    for size in [16, 256, 4 * KIB, 64 * KIB, MIB] {
+        let mut line = vec![b'x'; size as usize];
+        line[size as usize - 1] = b'\n';
+        let text = line.repeat((total / size) as usize);
+        let frames: Vec<_> = text.chunks(16 * 1024).map(Bytes::copy_from_slice).collect();
+        let frames = &frames;
+        let body = || {
+            let frames = frames.iter().cloned().map(Frame::data);
+            StreamBody::new(stream::iter(frames.map(Ok::<_, Infallible>)))
+                .limit_records(RecordKind::Lines, 2 * MIB)
+        };
+        let contenders = vec![
+            Contender::timed(MISS, settings, || {
+                let hits = frames.iter().map(|frame| memchr::memchr(0, frame));
+                hint::black_box(hits.flatten().count());
+                total / KIB
+            }),
+            Contender::timed(FAILS, settings, || discard(body()) / KIB),
+            Contender::timed(SKIPS, settings, || discard(body().skip_oversized()) / KIB),
+        ];
+        let outcome = compete(settings.pick(15, 3), contenders);
+        let row = [MISS, FAILS, SKIPS].map(|name| number(outcome.median(name)));
+        let per_line = number(outcome.median(FAILS) * size as f64 / KIB as f64);
+        table.row([bytes(size)].into_iter().chain(row).chain([per_line]));
+    }
+    table.print("Record size, in frames of 16 KiB: ns per KiB");
+}
+
+/// Reads a body to its end, and says how many bytes it had.
+fn discard(body: impl Body<Data = Bytes>) -> u64 {
+    let mut body = pin!(body);
+    let mut read = 0;
+    while let Some(Ok(frame)) = complete(body.frame()) {
+        read += frame.data_ref().map_or(0, |data| data.len() as u64);
+    }
+    read
+}
+
+const FITTED: &str = "json::fit";
+const IGNORED: &str = "IgnoredAny";
+
+fn by_json_size(settings: Settings) {
+    let name = "x".repeat(35);
+    let item = format!(r#"{{"name":"{name}","count":12345}},"#);
+    let mut table = Table::new(["document of", FITTED, IGNORED]);
+    for size in [64 * KIB, MIB, 8 * MIB, settings.pick(48 * MIB, 8 * MIB)] {
+        let outcome = per_kib_of_json(settings, &item, size);
+        let row = [FITTED, IGNORED].map(|name| number(outcome.median(name)));
+        table.row([bytes(size)].into_iter().chain(row));
+    }
+    table.print("JSON size, objects of one array made to fit into 16 KiB: ns per KiB");
+}
+
+fn by_json_depth(settings: Settings) {
+    let mut table = Table::new(["levels", FITTED, IGNORED]);
+    for depth in [1, 4, 16, 64, 120, 1000] {
+        // Items of one length, whatever their depth.
+        let fill = "1".repeat(2048 - 2 * depth);
+        let item = format!("{}{fill}{},", "[".repeat(depth), "]".repeat(depth));
+        let outcome = per_kib_of_json(settings, &item, settings.pick(8 * MIB, MIB));
+        let row = [FITTED, IGNORED].map(|name| number(outcome.median(name)));
+        table.row([depth.to_string()].into_iter().chain(row));
+    }
+    table.print("JSON depth, items of 2 KiB in one array made to fit into 16 KiB: ns per KiB");
+}
+
+/// Fits a document of so many bytes, which are one item again and again.
+fn per_kib_of_json(settings: Settings, item: &str, size: u64) -> Outcome {
+    let items = item.repeat((size / item.len() as u64) as usize);
+    let document = format!(r#"{{"rows":[{}]}}"#, items.trim_end_matches(','));
+    let (document, kib) = (document.as_bytes(), size / KIB);
+    let fit = Fit::array_at(16 * KIB, "/rows");
+    let ours = Contender::timed(FITTED, settings, move || {
+        hint::black_box(json::fit(document, &fit).expect("an item fits"));
+        kib
+    });
+    let ignored = Contender::timed(IGNORED, settings, move || {
+        hint::black_box(serde_json::from_slice::<IgnoredAny>(document)).expect("it is JSON");
+        kib
+    });
+    compete(settings.pick(15, 3), vec![ours, ignored])
 }

@@ -11,6 +11,7 @@ mod support;
 
 use std::{
     convert::identity,
+    io,
     net::{Ipv4Addr, SocketAddr},
     sync::mpsc,
     thread,
@@ -34,6 +35,7 @@ use tokio::{
 };
 use tower::{
     ServiceBuilder,
+    make::Shared,
     util::{MapRequestLayer, MapResponseLayer},
 };
 use tower_body_limit::{RequestSizeLimitLayer, ResponseSizeLimitLayer};
@@ -46,9 +48,10 @@ const LARGE: u64 = 16 * MIB;
 const BARE: &str = "axum";
 const IDLE: &str = "an idle layer";
 const OURS: &str = "both layers";
+const AROUND: &str = "around the router";
 const PEERS: &str = "tower-http + Limited";
 const DEFAULT: &str = "DefaultBodyLimit";
-const CONTENDERS: [&str; 5] = [BARE, IDLE, OURS, PEERS, DEFAULT];
+const CONTENDERS: [&str; 6] = [BARE, IDLE, OURS, AROUND, PEERS, DEFAULT];
 
 fn app(contender: &str) -> Router {
     let small = || async { Bytes::from_static(&[b'x'; SMALL as usize]) };
@@ -90,6 +93,19 @@ fn app(contender: &str) -> Router {
     }
 }
 
+async fn serve(listener: TcpListener, contender: &str) -> io::Result<()> {
+    if contender != AROUND {
+        return axum::serve(listener, app(contender)).await;
+    }
+    // Around a router there is no layer of axum's, so what axum boxes for one is not boxed.
+    let service = ServiceBuilder::new()
+        .map_response(|response: Response<_>| response.map(Body::new))
+        .layer(RequestSizeLimitLayer::server(LIMIT))
+        .layer(ResponseSizeLimitLayer::server(LIMIT))
+        .service(app(BARE));
+    axum::serve(listener, Shared::new(service)).await
+}
+
 async fn count(mut body: Body) -> String {
     let mut read = 0;
     while let Some(Ok(frame)) = body.frame().await {
@@ -114,7 +130,7 @@ fn start_servers() -> Vec<SocketAddr> {
                 sender
                     .send(listener.local_addr().expect("bound"))
                     .expect("main waits");
-                axum::serve(listener, app(contender)).await
+                serve(listener, contender).await
             });
             join_all(servers).await;
         });
@@ -233,6 +249,7 @@ fn main() {
     let rounds = settings.pick(61, 3);
     let mut table = Table::new(["load", "unit"].into_iter().chain(CONTENDERS).chain([
         "ours / axum",
+        "around / axum",
         "ours / idle",
         "peer / axum",
         "default / axum",
@@ -261,7 +278,13 @@ fn main() {
             row.push(number(outcome.median(name)));
             results.add(load.name, name, outcome.median(name));
         }
-        let ratios = [(OURS, BARE), (OURS, IDLE), (PEERS, BARE), (DEFAULT, BARE)];
+        let ratios = [
+            (OURS, BARE),
+            (AROUND, BARE),
+            (OURS, IDLE),
+            (PEERS, BARE),
+            (DEFAULT, BARE),
+        ];
         row.extend(ratios.map(|(name, to)| format!("{:.3}", outcome.ratio(name, to))));
         table.row(row);
     }

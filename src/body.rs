@@ -159,12 +159,13 @@ impl<B: Body> LimitedBody<B> {
     /// Limits `inner` to `limit` bytes of data.
     pub fn new(inner: B, limit: u64) -> Self {
         let declared = Declared::by_hint(&inner.size_hint());
-        Self::bounded(inner, Bound::by_hand(Some(limit), Subject::Body), declared)
+        let bound = Bound::by_hand(Some(limit), Subject::Body);
+        Self::bounded(inner, bound, declared, Watcher::NOBODY)
     }
 }
 
 impl<B> LimitedBody<B> {
-    pub(crate) fn bounded(inner: B, bound: Bound, declared: Declared) -> Self {
+    pub(crate) fn bounded(inner: B, bound: Bound, declared: Declared, watcher: Watcher<B>) -> Self {
         Self {
             inner: Some(inner),
             unsettled: true,
@@ -173,36 +174,25 @@ impl<B> LimitedBody<B> {
             bound,
             declared,
             outlook: Outlook::of(bound, declared),
-            watcher: Watcher::NOBODY,
+            watcher,
             control: None,
         }
     }
 
-    pub(crate) fn watched_by(mut self, watcher: Watcher<B>) -> Self {
-        self.watcher = watcher;
-        self
-    }
-
-    pub(crate) fn controlled_by(mut self, control: Option<LimitControl>) -> Self {
-        if control.is_some() {
-            self.outlook = Outlook::Open;
-        }
-        self.control = control;
-        self
+    pub(crate) fn set_control(&mut self, control: LimitControl) {
+        self.outlook = Outlook::Open;
+        self.control = Some(control);
     }
 
     /// For a body that only passes.
     pub(crate) fn unlimited(inner: B) -> Self {
-        Self::bounded(
-            inner,
-            Bound::by_hand(None, Subject::Body),
-            Declared::Nothing,
-        )
+        let bound = Bound::by_hand(None, Subject::Body);
+        Self::bounded(inner, bound, Declared::Nothing, Watcher::NOBODY)
     }
 
     /// For a message that has no body, whatever it declares.
-    pub(crate) fn bodiless(inner: B, bound: Bound) -> Self {
-        let mut body = Self::bounded(inner, bound, Declared::Nothing);
+    pub(crate) fn bodiless(inner: B, bound: Bound, watcher: Watcher<B>) -> Self {
+        let mut body = Self::bounded(inner, bound, Declared::Nothing, watcher);
         body.outlook = Outlook::Bodiless;
         body
     }

@@ -136,7 +136,7 @@ where
             Some(memory) => Watcher(Some(Arc::clone(memory) as _)),
             None => callbacks.watcher(),
         };
-        let body = LimitedBody::bounded(body, bound, declared).watched_by(watcher);
+        let body = LimitedBody::bounded(body, bound, declared, watcher);
         let future = self.inner.call(Request::from_parts(parts, body));
         ResponseFuture {
             state: State::Called { future, memory },

@@ -45,53 +45,71 @@ const YIELDS: u8 = 2;
 /// An error on its way out of a body.
 #[derive(Debug, Default)]
 pub(crate) struct Failure {
-    error: Option<Error>,
+    // Behind a pointer, as most bodies never fail and all of them are moved.
+    waiting: Option<Box<Waiting>>,
     flush: Option<Flush>,
-    wait: Option<SyncTask>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    error: Error,
+    timer: Option<SyncTask>,
     yields: u8,
 }
 
 impl Failure {
-    pub(crate) fn new(error: Option<Error>, flush: Option<Flush>) -> Self {
+    pub(crate) fn new(flush: Option<Flush>) -> Self {
         Self {
-            error,
+            waiting: None,
             flush,
-            wait: None,
-            yields: 0,
         }
     }
 
     pub(crate) fn set(&mut self, error: Error) {
-        self.error = Some(error);
+        self.waiting = Some(Box::new(Waiting {
+            error,
+            timer: None,
+            yields: 0,
+        }));
     }
 
     pub(crate) fn is_waiting(&self) -> bool {
-        self.error.is_some()
+        self.waiting.is_some()
     }
 
     /// The error, if there is one, once what came before it has had the time to be sent.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Error>> {
-        if self.error.is_none() {
+        let Some(waiting) = &mut self.waiting else {
             return Poll::Ready(None);
-        }
+        };
         if let Some(flush) = self.flush.take() {
-            let timer = (flush == Flush::ByWaiting)
-                .then(|| sleep(SENDING))
-                .flatten();
-            self.wait = timer.map(SyncTask::new);
-            if self.wait.is_none() {
-                self.yields = YIELDS;
-            }
+            waiting.start(flush);
         }
+        ready!(waiting.poll(cx));
+        Poll::Ready(self.waiting.take().map(|waiting| waiting.error))
+    }
+}
+
+impl Waiting {
+    fn start(&mut self, flush: Flush) {
+        let timer = (flush == Flush::ByWaiting)
+            .then(|| sleep(SENDING))
+            .flatten();
+        self.timer = timer.map(SyncTask::new);
+        if self.timer.is_none() {
+            self.yields = YIELDS;
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(yields) = self.yields.checked_sub(1) {
             self.yields = yields;
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        if let Some(wait) = &mut self.wait {
-            ready!(wait.poll(cx));
-            self.wait = None;
+        match &mut self.timer {
+            Some(timer) => timer.poll(cx),
+            None => Poll::Ready(()),
         }
-        Poll::Ready(self.error.take())
     }
 }

@@ -1,4 +1,7 @@
 #![doc = include_str!("../README.md")]
+// A link to a picture leads nowhere from a page of documentation, so it is drawn into the page.
+#![doc = "\n# The picture\n\n<style>img[src$='costs.svg'] { display: none }</style>\n\n"]
+#![doc = include_str!("../benches/costs.svg")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 

@@ -47,11 +47,8 @@ impl<B: Body> Watch<B> for Memory {
     }
 }
 
-/// A [`Memory`] that keeps what is left of the request, too, so that it can be drained.
-pub(crate) struct Remainder<B> {
-    memory: Memory,
-    rest: Mutex<Rest<B>>,
-}
+/// What is left of a request whose body breached, to be drained, if that is wanted.
+pub(crate) struct Remainder<B>(Mutex<Rest<B>>);
 
 enum Rest<B> {
     Wanted,
@@ -60,16 +57,9 @@ enum Rest<B> {
 }
 
 impl<B> Remainder<B> {
-    pub(crate) fn new(callbacks: &Arc<Callbacks>, wanted: bool) -> Self {
+    pub(crate) fn new(wanted: bool) -> Self {
         let rest = if wanted { Rest::Wanted } else { Rest::Unwanted };
-        Self {
-            memory: Memory::new(callbacks),
-            rest: Mutex::new(rest),
-        }
-    }
-
-    pub(crate) fn breach(&self) -> Option<&TooLarge> {
-        self.memory.breach()
+        Self(Mutex::new(rest))
     }
 
     /// What is left of the request. From now on a breach drops it.
@@ -80,12 +70,7 @@ impl<B> Remainder<B> {
         }
     }
 
-    // Nothing that can panic happens under this lock.
-    fn lock(&self) -> MutexGuard<'_, Rest<B>> {
-        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn keep(&self, rest: &mut Option<B>) {
+    pub(crate) fn keep(&self, rest: &mut Option<B>) {
         let mut kept = self.lock();
         if matches!(*kept, Rest::Wanted) {
             if let Some(rest) = rest.take() {
@@ -93,27 +78,15 @@ impl<B> Remainder<B> {
             }
         }
     }
-}
 
-impl<B: Body + Send + Unpin> Watch<B> for Remainder<B> {
-    fn breached(&self, error: &TooLarge, mut rest: Pin<&mut Option<B>>) {
-        self.keep(&mut rest);
-        self.memory.breached(error, rest);
-    }
-
-    fn ended(&self, end: BodyEnd) {
-        self.memory.callbacks.end(&end);
-    }
-
-    fn is_complete(&self, inner: &B) -> bool {
-        is_complete(inner)
+    // Nothing that can panic happens under this lock.
+    fn lock(&self) -> MutexGuard<'_, Rest<B>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<B> fmt::Debug for Remainder<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Remainder")
-            .field("memory", &self.memory)
-            .finish_non_exhaustive()
+        f.debug_struct("Remainder").finish_non_exhaustive()
     }
 }

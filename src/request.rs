@@ -24,11 +24,11 @@ use crate::{
     error::{BoxError, Subject, TooLarge},
     length::Declared,
     macros::{inner_service_accessors, limit_settings, reporting_settings},
-    memory::Remainder,
+    memory::{Memory, Remainder},
     policy::{Limits, Policy, higher_of},
     respond::{Answer, RequestHead},
     response_body::ResponseBody,
-    watch::{Callbacks, Watcher},
+    watch::{BodyEnd, Callbacks, Watch, Watcher, is_complete},
 };
 
 /// Limits the bodies of requests that a server receives.
@@ -363,14 +363,19 @@ where
         }
         // A body that is at its end has nothing to breach with.
         let may_breach = (bound.limit.is_some() || control.is_some()) && !body.is_end_stream();
-        let call = may_breach.then(|| Call::new(config, head(), sends_unasked()));
+        let call = may_breach.then(|| {
+            // Only a control can make a body breach before anything was asked of the client.
+            let sends_unasked = control.is_none() || sends_unasked();
+            Arc::new(Call::new(config, head(), sends_unasked))
+        });
         let watcher = match &call {
-            Some(call) => Watcher(Some(Arc::clone(&call.remainder) as _)),
+            Some(call) => Watcher(Some(Arc::clone(call) as _)),
             None => config.callbacks.watcher(),
         };
-        let body = LimitedBody::bounded(body, bound, declared)
-            .watched_by(watcher)
-            .controlled_by(control);
+        let mut body = LimitedBody::bounded(body, bound, declared, watcher);
+        if let Some(control) = control {
+            body.set_control(control);
+        }
         let future = self.inner.call(Request::from_parts(parts, body));
         ResponseFuture {
             state: State::Called { future, call },
@@ -434,10 +439,12 @@ impl Config {
     }
 }
 
-/// A request that the inner service is working on, whose body may turn out to be too large.
+/// A request that the inner service is working on. Its body, which may be anywhere by the time it
+/// turns out to be too large, shares this with the service.
 #[derive(Debug)]
 struct Call<B> {
-    remainder: Arc<Remainder<B>>,
+    memory: Memory,
+    remainder: Remainder<B>,
     config: Arc<Config>,
     head: RequestHead,
     sends_unasked: bool,
@@ -449,9 +456,9 @@ where
 {
     fn new(config: &Arc<Config>, head: RequestHead, sends_unasked: bool) -> Self {
         let may_drain = config.drain.is_some() && !config.keeps_answers && can_drain(&head);
-        let remainder = Remainder::new(&config.callbacks, may_drain);
         Self {
-            remainder: Arc::new(remainder),
+            memory: Memory::new(&config.callbacks),
+            remainder: Remainder::new(may_drain),
             config: Arc::clone(config),
             head,
             sends_unasked,
@@ -463,7 +470,7 @@ where
         &self,
         result: Result<Response<ResB>, E>,
     ) -> Result<Response<ResponseBody<ResB>>, E> {
-        let Some(error) = self.remainder.breach() else {
+        let Some(error) = self.memory.breach() else {
             return result.map(|response| response.map(ResponseBody::passing));
         };
         let replaced = match &result {
@@ -480,6 +487,21 @@ where
         let mut response = result?;
         response.extensions_mut().insert(error.clone());
         Ok(response.map(ResponseBody::passing))
+    }
+}
+
+impl<B: Body + Send + Unpin> Watch<B> for Call<B> {
+    fn breached(&self, error: &TooLarge, mut rest: Pin<&mut Option<B>>) {
+        self.remainder.keep(&mut rest);
+        self.memory.breached(error, rest);
+    }
+
+    fn ended(&self, end: BodyEnd) {
+        Watch::<B>::ended(&self.memory, end);
+    }
+
+    fn is_complete(&self, inner: &B) -> bool {
+        is_complete(inner)
     }
 }
 
@@ -509,7 +531,7 @@ pin_project! {
     #[derive(Debug)]
     #[project = StateProj]
     enum State<F, ReqB, ResB> {
-        Called { #[pin] future: F, call: Option<Call<ReqB>> },
+        Called { #[pin] future: F, call: Option<Arc<Call<ReqB>>> },
         Refused { answer: Option<Response<ResponseBody<ResB>>> },
     }
 }

@@ -1,5 +1,6 @@
 use std::{
     mem,
+    ops::ControlFlow,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -300,13 +301,13 @@ impl Config {
         }
     }
 
-    /// What becomes of a response, by its head.
+    /// What becomes of a response, by its head: it goes out, or is held first.
     fn judge<B>(
         &self,
         response: Response<B>,
         head: &RequestHead,
         asked: Option<ResponseLimit>,
-    ) -> Verdict<B>
+    ) -> ControlFlow<Response<ResponseBody<B>>, Box<Holding<B>>>
     where
         B: Body<Data = Bytes>,
     {
@@ -319,8 +320,11 @@ impl Config {
         let bound = self.bound(limit);
         let watcher = self.callbacks.watcher();
         if is_bodiless(head.method(), parts.status) {
-            let body = LimitedBody::bodiless(body, bound).watched_by(watcher);
-            return Verdict::Send(Response::from_parts(parts, ResponseBody::inner(body, None)));
+            let body = LimitedBody::bodiless(body, bound, watcher);
+            return ControlFlow::Break(Response::from_parts(
+                parts,
+                ResponseBody::inner(body, None),
+            ));
         }
         let hint = body.size_hint();
         let declared = Declared::by_message(&hint, &parts.headers);
@@ -328,7 +332,7 @@ impl Config {
             if let Some(error) = bound.refuses(declared) {
                 drop(body);
                 self.callbacks.refused(&error, bound);
-                return Verdict::Send(self.answer.make(error, head, None));
+                return ControlFlow::Break(self.answer.make(error, head, None));
             }
         }
         let is_declared = is_declared(&hint, &parts.headers);
@@ -336,11 +340,16 @@ impl Config {
             Side::Client => None,
             Side::Server | Side::Gateway => Flush::for_response(head.version(), is_declared),
         };
-        let body = LimitedBody::bounded(body, bound, declared).watched_by(watcher);
+        let body = LimitedBody::bounded(body, bound, declared, watcher);
         if limit.is_some() && !is_refusal && self.holds(head, &parts.headers, is_declared) {
-            return Verdict::Hold { parts, body, flush };
+            return ControlFlow::Continue(Box::new(Holding {
+                parts: Some(parts),
+                body: Box::pin(body),
+                held: Box::default(),
+                flush,
+            }));
         }
-        Verdict::Send(Response::from_parts(
+        ControlFlow::Break(Response::from_parts(
             parts,
             ResponseBody::inner(body, flush),
         ))
@@ -355,13 +364,42 @@ impl Config {
     }
 }
 
-enum Verdict<B> {
-    Send(Response<ResponseBody<B>>),
-    Hold {
-        parts: Parts,
-        body: LimitedBody<B>,
-        flush: Option<Flush>,
-    },
+/// A response that is held until its end.
+#[derive(Debug)]
+struct Holding<B> {
+    parts: Option<Parts>,
+    body: Pin<Box<LimitedBody<B>>>,
+    held: Box<Held>,
+    flush: Option<Flush>,
+}
+
+impl<B> Holding<B>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    /// The response, with what was held and the failure that ended it, if that is not a breach.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response<ResponseBody<B>>, TooLarge>> {
+        let failure = match ready!(self.poll_read(cx)) {
+            Err(Error::TooLarge(error)) => return Poll::Ready(Err(error)),
+            result => result.err(),
+        };
+        let parts = self.parts.take().expect("polled after completion");
+        let body = ResponseBody::held(mem::take(&mut self.held), failure, self.flush);
+        Poll::Ready(Ok(Response::from_parts(parts, body)))
+    }
+
+    /// Reads the body to its end.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let mut turns = Turns::default();
+        loop {
+            ready!(turns.poll(cx));
+            match ready!(self.body.as_mut().poll_frame(cx)?) {
+                Some(frame) => self.held.push(frame),
+                None => return Poll::Ready(Ok(())),
+            }
+        }
+    }
 }
 
 pin_project! {
@@ -382,13 +420,8 @@ pin_project! {
     #[project = StateProj]
     enum State<F, B> {
         Called { #[pin] future: F },
-        Holding {
-            parts: Option<Parts>,
-            #[pin]
-            body: LimitedBody<B>,
-            held: Held,
-            flush: Option<Flush>,
-        },
+        // Boxed, as it is large and rare.
+        Holding { holding: Box<Holding<B>> },
     }
 }
 
@@ -408,55 +441,19 @@ where
                 StateProj::Called { future } => {
                     let response = ready!(future.poll(cx))?;
                     match config.judge(response, head, *this.asked) {
-                        Verdict::Send(response) => return Poll::Ready(Ok(response)),
-                        Verdict::Hold { parts, body, flush } => {
-                            let (parts, held) = (Some(parts), Held::default());
-                            this.state.set(State::Holding {
-                                parts,
-                                body,
-                                held,
-                                flush,
-                            });
+                        ControlFlow::Break(response) => return Poll::Ready(Ok(response)),
+                        ControlFlow::Continue(holding) => {
+                            this.state.set(State::Holding { holding })
                         }
                     }
                 }
-                StateProj::Holding {
-                    parts,
-                    body,
-                    held,
-                    flush,
-                } => {
-                    let failure = match ready!(hold(body, held, cx)) {
-                        Err(Error::TooLarge(error)) => {
-                            return Poll::Ready(Ok(config.answer.make(error, head, None)));
-                        }
-                        result => result.err(),
-                    };
-                    let parts = parts.take().expect("polled after completion");
-                    let body = ResponseBody::held(mem::take(held), failure, *flush);
-                    return Poll::Ready(Ok(Response::from_parts(parts, body)));
+                StateProj::Holding { holding } => {
+                    return Poll::Ready(Ok(match ready!(holding.poll(cx)) {
+                        Ok(response) => response,
+                        Err(error) => config.answer.make(error, head, None),
+                    }));
                 }
             }
-        }
-    }
-}
-
-/// Reads a body to its end.
-fn hold<B>(
-    mut body: Pin<&mut LimitedBody<B>>,
-    held: &mut Held,
-    cx: &mut Context<'_>,
-) -> Poll<Result<(), Error>>
-where
-    B: Body<Data = Bytes>,
-    B::Error: Into<BoxError>,
-{
-    let mut turns = Turns::default();
-    loop {
-        ready!(turns.poll(cx));
-        match ready!(body.as_mut().poll_frame(cx)?) {
-            Some(frame) => held.push(frame),
-            None => return Poll::Ready(Ok(())),
         }
     }
 }

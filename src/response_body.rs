@@ -49,12 +49,10 @@ pin_project! {
     enum State<B> {
         // None once it has ended or has failed.
         Passing { #[pin] body: Option<B> },
-        Inner {
-            #[pin]
-            body: LimitedBody<B>,
-            rewrite: Option<Box<dyn Rewrite<B>>>,
-        },
-        Held { held: Held },
+        Inner { #[pin] body: LimitedBody<B> },
+        // Boxed, as these are rare and large.
+        Rewritten { body: Pin<Box<LimitedBody<B>>>, rewrite: Box<dyn Rewrite<B>> },
+        Held { held: Box<Held> },
         Answer {
             text: Bytes,
             // Goes out when the request has been drained: a server that has sent all of its answer
@@ -69,11 +67,8 @@ impl<B> ResponseBody<B> {
     /// The inner service's body, with what makes a server send what came before its error.
     pub(crate) fn inner(body: LimitedBody<B>, flush: Option<Flush>) -> Self {
         Self {
-            state: State::Inner {
-                body,
-                rewrite: None,
-            },
-            failure: Failure::new(None, flush),
+            state: State::Inner { body },
+            failure: Failure::new(flush),
         }
     }
 
@@ -84,10 +79,12 @@ impl<B> ResponseBody<B> {
         rewrite: impl Rewrite<B> + 'static,
         flush: Option<Flush>,
     ) -> Self {
-        let rewrite = Some(Box::new(rewrite) as _);
         Self {
-            state: State::Inner { body, rewrite },
-            failure: Failure::new(None, flush),
+            state: State::Rewritten {
+                body: Box::pin(body),
+                rewrite: Box::new(rewrite),
+            },
+            failure: Failure::new(flush),
         }
     }
 
@@ -100,10 +97,14 @@ impl<B> ResponseBody<B> {
     }
 
     /// What was held, and then the failure that ended it.
-    pub(crate) fn held(held: Held, failure: Option<Error>, flush: Option<Flush>) -> Self {
+    pub(crate) fn held(held: Box<Held>, error: Option<Error>, flush: Option<Flush>) -> Self {
+        let mut failure = Failure::new(flush);
+        if let Some(error) = error {
+            failure.set(error);
+        }
         Self {
             state: State::Held { held },
-            failure: Failure::new(failure, flush),
+            failure,
         }
     }
 
@@ -140,14 +141,14 @@ where
         let this = self.project();
         match this.state.project() {
             StateProj::Passing { body } => return poll_passing(body, cx),
-            StateProj::Inner { .. } if this.failure.is_waiting() => {}
-            StateProj::Inner { body, rewrite } => {
-                let frame = match rewrite {
-                    Some(rewrite) => rewrite.poll_frame(body, cx),
-                    None => body.poll_frame(cx),
-                };
-                match ready!(frame) {
-                    Some(Err(failure)) => this.failure.set(failure),
+            StateProj::Inner { .. } | StateProj::Rewritten { .. } if this.failure.is_waiting() => {}
+            StateProj::Inner { body } => match ready!(body.poll_frame(cx)) {
+                Some(Err(error)) => this.failure.set(error),
+                frame => return Poll::Ready(frame),
+            },
+            StateProj::Rewritten { body, rewrite } => {
+                match ready!(rewrite.poll_frame(body.as_mut(), cx)) {
+                    Some(Err(error)) => this.failure.set(error),
                     frame => return Poll::Ready(frame),
                 }
             }
@@ -175,10 +176,8 @@ where
         !self.failure.is_waiting()
             && match &self.state {
                 State::Passing { body } => body.as_ref().is_none_or(B::is_end_stream),
-                State::Inner { body, rewrite } => {
-                    body.is_end_stream()
-                        && rewrite.as_ref().is_none_or(|rewrite| rewrite.is_empty())
-                }
+                State::Inner { body } => body.is_end_stream(),
+                State::Rewritten { body, rewrite } => body.is_end_stream() && rewrite.is_empty(),
                 State::Held { held } => held.is_empty(),
                 State::Answer { text, last, drain } => {
                     text.is_empty() && last.is_empty() && drain.is_none()
@@ -193,11 +192,10 @@ where
         match &self.state {
             State::Passing { body: Some(body) } => body.size_hint(),
             State::Passing { body: None } => SizeHint::with_exact(0),
+            State::Inner { body } => body.size_hint(),
+            State::Rewritten { .. } if self.is_end_stream() => SizeHint::with_exact(0),
             // What comes in place of something may be larger than that.
-            State::Inner {
-                rewrite: Some(_), ..
-            } if !self.is_end_stream() => SizeHint::new(),
-            State::Inner { body, .. } => body.size_hint(),
+            State::Rewritten { .. } => SizeHint::new(),
             State::Held { held } => held.size_hint(),
             // An exact hint of zero would end the answer, and with it the drain, at the head.
             State::Answer {

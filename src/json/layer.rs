@@ -519,7 +519,7 @@ impl Config {
         held: Held,
         error: Error,
     ) -> Response<ResponseBody<B>> {
-        let body = ResponseBody::held(held, Some(error), self.flush(&parts, head));
+        let body = ResponseBody::held(Box::new(held), Some(error), self.flush(&parts, head));
         Response::from_parts(parts, body)
     }
 }
@@ -572,19 +572,19 @@ where
                     let (mut parts, body) = ready!(future.poll(cx))?.into_parts();
                     let fit = config.fit_for(&mut parts, *this.offset);
                     let hint = body.size_hint();
-                    let body = LimitedBody::unlimited(body);
                     let applies = applies(this.head, &parts, &hint, fit.limit);
                     #[cfg(feature = "records")]
                     if applies && media::is_event_stream(&parts.headers) {
+                        let body = LimitedBody::unlimited(body);
                         let events = Events::new(Arc::clone(this.config), fit);
                         return Poll::Ready(Ok(config.events(parts, this.head, body, events)));
                     }
                     if !applies || !media::is_json(&parts.headers) {
-                        let body = ResponseBody::inner(body, None);
+                        let body = ResponseBody::passing(body);
                         return Poll::Ready(Ok(Response::from_parts(parts, body)));
                     }
                     let document = Document::new(fit, &hint, &parts.headers);
-                    let parts = Some(parts);
+                    let (parts, body) = (Some(parts), LimitedBody::unlimited(body));
                     this.state.set(State::Reading {
                         parts,
                         body,
@@ -605,11 +605,13 @@ where
         // The inner body goes before anything is said of it.
         this.state.set(State::Over);
         Poll::Ready(Ok(match end {
-            End::Fits(held) => Response::from_parts(parts, ResponseBody::held(held, None, None)),
+            End::Fits(held) => {
+                Response::from_parts(parts, ResponseBody::held(Box::new(held), None, None))
+            }
             End::Changed(report, held) => {
                 config.report(Ok(&report));
                 config.mend(&mut parts, report, &held);
-                Response::from_parts(parts, ResponseBody::held(held, None, None))
+                Response::from_parts(parts, ResponseBody::held(Box::new(held), None, None))
             }
             End::Unfit(unfit) => config.unfit(unfit, parts, this.head),
             End::Failed(held, error) => config.broken(parts, this.head, held, error),

@@ -136,7 +136,7 @@ impl<B> RecordLimitedBody<B> {
     }
 
     pub(super) fn flushed(mut self, flush: Option<Flush>) -> Self {
-        self.failure = Failure::new(None, flush);
+        self.failure = Failure::new(flush);
         self
     }
 
