@@ -45,7 +45,7 @@ use crate::{
 ///
 /// Frames pass uncopied and nothing is buffered. A request with a body costs one allocation, a
 /// request without a body none. The answer can be [in your own words](Self::answer_with), and is sent so that it
-/// [arrives](Self::drain).
+/// [arrives](Self#method.drain).
 ///
 /// For a client, [`client`](Self::client) makes the layer that fails the call.
 ///
@@ -228,7 +228,7 @@ impl RequestSizeLimitLayer {
         self
     }
 
-    /// As [`drain`](Self::drain), with a timer other than tokio's.
+    /// As [`drain`](Self#method.drain), with a timer other than tokio's.
     ///
     /// There is nothing to run a task of its own, so the drain ends when nothing has come for a
     /// quarter of a second.

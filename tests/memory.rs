@@ -68,7 +68,7 @@ impl Body for Repeat {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.declared
+        SizeHint::clone(&self.declared)
     }
 }
 

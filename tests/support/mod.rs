@@ -178,7 +178,8 @@ impl Body for Script {
         match &self.hint {
             Hint::Declared => SizeHint::with_exact(self.left()),
             Hint::Undeclared | Hint::EndOnly => SizeHint::new(),
-            Hint::Fixed(hint) => *hint,
+            // Copy only in newer versions than the oldest that this has to pass with.
+            Hint::Fixed(hint) => SizeHint::clone(hint),
         }
     }
 }

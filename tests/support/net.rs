@@ -29,9 +29,9 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpStream},
-    sync::oneshot,
+    sync::{oneshot, watch},
 };
 use tower::{Service, ServiceExt, util::BoxCloneSyncService};
 
@@ -56,6 +56,23 @@ pub async fn guarded<F: Future>(future: F) -> F::Output {
 pub struct Server {
     pub addr: SocketAddr,
     connections: Arc<AtomicUsize>,
+    open: watch::Sender<usize>,
+}
+
+/// A connection that is served. Ends with its task, even if that panics.
+struct Open(watch::Sender<usize>);
+
+impl Open {
+    fn new(open: &watch::Sender<usize>) -> Self {
+        open.send_modify(|open| *open += 1);
+        Self(open.clone())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.send_modify(|open| *open -= 1);
+    }
 }
 
 impl Server {
@@ -71,12 +88,16 @@ impl Server {
         let addr = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
         let accepted = Arc::clone(&connections);
+        let open = watch::Sender::new(0);
+        let counted = open.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 accepted.fetch_add(1, Ordering::SeqCst);
                 stream.set_nodelay(true).unwrap();
                 let service = TowerToHyperService::new(service.clone());
+                let open = Open::new(&counted);
                 tokio::spawn(async move {
+                    let _open = open;
                     let builder = auto::Builder::new(TokioExecutor::new());
                     let _ = builder
                         .serve_connection(TokioIo::new(stream), service)
@@ -84,12 +105,24 @@ impl Server {
                 });
             }
         });
-        Self { addr, connections }
+        Self {
+            addr,
+            connections,
+            open,
+        }
     }
 
     /// How many connections were made to it.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
+    }
+
+    /// Waits until none of them is open any more, and says how many are if that takes too long.
+    pub async fn until_idle(&self, patience: Duration) -> usize {
+        let mut open = self.open.subscribe();
+        let idle = tokio::time::timeout(patience, open.wait_for(|&open| open == 0));
+        let _ = idle.await;
+        *self.open.borrow()
     }
 
     pub fn uri(&self, path: &str) -> String {
@@ -201,7 +234,7 @@ impl Seen {
 
 /// A connection on which everything is written and read by hand.
 #[derive(Debug)]
-pub struct Raw(BufReader<TcpStream>);
+pub struct Raw<S = TcpStream>(BufReader<S>);
 
 impl Raw {
     pub async fn connect(server: &Server) -> Self {
@@ -212,6 +245,13 @@ impl Raw {
 
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         guarded(self.0.write_all(bytes.as_ref())).await.unwrap();
+    }
+}
+
+impl<S: AsyncRead + Unpin> Raw<S> {
+    /// The reading half of a connection.
+    pub fn reading(stream: S) -> Self {
+        Self(BufReader::new(stream))
     }
 
     /// One message, or what arrived of it. `None` if the connection closes before its first byte.
