@@ -95,6 +95,7 @@ fn rare_shapes_come_out_as_the_oracle_has_them() {
         r#"{"b":{"x":{"truncated":2}},"a":[1,2,3,4,5,6,7,8,9,10]}"#,
         r#"{"b":{},"c":{"truncated":1,"z":1},"a":[1,2,3,4,5,6,7,8,9,10]}"#,
         r#"{"truncated":1,"k":{},"a":[1,2,3,4,5,6,7,8,9,10],"b":[]}"#,
+        r#"{"a":[1,2,3,4,5,6,7,8,9,10],"a long name":{"k":1}}"#,
     ]);
     for text in arrays {
         for cut in [
@@ -102,8 +103,9 @@ fn rare_shapes_come_out_as_the_oracle_has_them() {
             Cut::Array(path(&["a"])),
             Cut::Array(path(&[])),
         ] {
-            let places = [Place::Default, Place::Headers, Place::At(path(&["b"]))];
-            for place in places.into_iter().chain([Place::At(path(&["b", "new"]))]) {
+            let at = [["b"].as_slice(), &["b", "new"], &["a long name"]];
+            let places = at.map(|tokens| Place::At(path(tokens)));
+            for place in places.into_iter().chain([Place::Default, Place::Headers]) {
                 for copies in [vec![], vec![(path(&["f"]), path(&[]))]] {
                     let spec = Spec {
                         place: place.clone(),
@@ -942,6 +944,27 @@ fn markers_find_their_place_in_a_large_document() {
         let expected = text("1,22,333,4444", markers);
         let settings = Fit::array_at(expected.len() as u64, "/rows").markers_at("/meta");
         assert!(fitted(spaced, &settings) == expected, "{before}");
+    }
+}
+
+/// What is held is held in blocks, and a character may begin in one and end in the next.
+#[test]
+fn a_character_may_stand_across_blocks() {
+    for pad in 16 * 1024 - 12..16 * 1024 {
+        let pad = "x".repeat(pad);
+        for (text, is_valid) in [
+            ("😀é€x".as_bytes(), true),
+            (b"\xF0\x9F\x98x", false),
+            (b"\xC3\xA9\xE2\x82", false),
+            (b"\x01\x01", false),
+        ] {
+            let text = [b"[\"", pad.as_bytes(), text, b"\"\n]"].concat();
+            let compact = [&text[..text.len() - 2], b"]"].concat();
+            let found = fit(&text, &Fit::compact(compact.len() as u64));
+            let found = found.map(|fitted| fitted.into_bytes() == compact);
+            let expected = is_valid.then_some(true).ok_or(UnfitReason::Malformed);
+            assert_eq!(found.map_err(|unfit| unfit.reason()), expected);
+        }
     }
 }
 

@@ -311,6 +311,7 @@ fn each_skipped_record_is_reported_once_with_its_size() {
     ];
     let (mut body, reports) = skipping(Lines, 4, script(frames));
     assert_eq!(drain(&mut body).0, "ok\nok\n");
+    drop(body);
     assert_eq!(
         sizes(&reports),
         [(12, true), (12, true), (14, true), (13, true)]

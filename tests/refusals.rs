@@ -643,6 +643,12 @@ async fn what_is_left_of_a_request_that_was_being_read_is_unknown() {
                 expect(&mut request, &["100-continue"]);
             }
             let layer = draining(MIB, Duration::from_secs(5));
+            // Where a handler may set the limit, a request may fail before it is read, too.
+            let layer = if expectation {
+                layer.adjustable(20)
+            } else {
+                layer
+            };
             let response = serve(&layer, request).await;
             assert_refused(&response, Found::WhileItIsRead);
             assert_eq!(closes(&response), closing, "{version:?}");
