@@ -95,7 +95,7 @@ fn rare_shapes_come_out_as_the_oracle_has_them() {
         r#"{"b":{"x":{"truncated":2}},"a":[1,22,333,"~"]}"#,
         r#"{"b":{},"c":{"truncated":1,"z":1},"a":[1,22,333,"~"]}"#,
         r#"{"truncated":1,"k":{},"a":[1,22,333,"~"],"b":[]}"#,
-        r#"{"a":[1,22,333,"~"],"a long name":{"k":1}}"#,
+        r#"{"a":[1,22,333,"~"],"a rather long name":{"k":1}}"#,
     ]);
     for text in arrays {
         // What makes room for the markers where it is left out.
@@ -106,7 +106,7 @@ fn rare_shapes_come_out_as_the_oracle_has_them() {
             vec!["a"]
         };
         for cut in [Cut::Largest(path(&[])), Cut::Array(path(&only))] {
-            let at = [["b"].as_slice(), &["b", "new"], &["a long name"]];
+            let at = [["b"].as_slice(), &["b", "new"], &["a rather long name"]];
             let places = at.map(|tokens| Place::At(path(tokens)));
             let places = places.into_iter().filter(|_| text.contains("xx"));
             for place in places.chain([Place::Default, Place::Headers]) {
