@@ -96,6 +96,8 @@ fn rare_shapes_come_out_as_the_oracle_has_them() {
         r#"{"b":{},"c":{"truncated":1,"z":1},"a":[1,22,333,"~"]}"#,
         r#"{"truncated":1,"k":{},"a":[1,22,333,"~"],"b":[]}"#,
         r#"{"a":[1,22,333,"~"],"a rather long name":{"k":1}}"#,
+        r#"{"a":[12,34,"~"],"b":[56,78,"~"]}"#,
+        r#"{"a":[12,34],"b":[56,78,"~"]}"#,
     ]);
     for text in arrays {
         // What makes room for the markers where it is left out.
@@ -138,6 +140,18 @@ fn rare_shapes_come_out_as_the_oracle_has_them() {
             };
             check(text, &spec).unwrap();
         }
+    }
+    for text in [
+        r#"{"s":"~","v":"and that","w":1}"#,
+        r#"{"v":"and that","w":1,"s":"~"}"#,
+    ] {
+        let text = text.replace('~', &"x".repeat(64));
+        let copies = vec![(path(&["s"]), path(&[]))];
+        let spec = Spec {
+            copies,
+            ..plain(Cut::String(path(&["v"])))
+        };
+        check(&text, &spec).unwrap();
     }
     // Characters of one byte to twelve, and what looks like one.
     let strings = [

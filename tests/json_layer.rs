@@ -407,6 +407,84 @@ async fn a_declared_size_is_repeated_unless_it_is_disproved() {
     }
 }
 
+/// As many bytes as it takes to know that it does not fit, and none more.
+#[tokio::test]
+async fn the_least_size_of_what_does_not_fit_is_exact_to_the_byte() {
+    let (x, y) = ("x".repeat(20), "y".repeat(100));
+    let root = Fit::largest_array_in(40, "").copy_at("/c", "");
+    for (fit, text, reason, actual) in [
+        // Where the tail leaves no room for the first item.
+        (
+            Fit::array_at(15, "/r"),
+            format!(r#"{{"r":[1,2,3,4,5,6,7,8],"t":"{x}"}}"#),
+            UnfitReason::NothingKept,
+            30,
+        ),
+        // Where the first item is too large, once the copy has made room.
+        (
+            Fit::array_at(40, "/r").copy_at("/c", ""),
+            format!(r#"{{"c":"{x}","r":["{y}"]}}"#),
+            UnfitReason::NothingKept,
+            63,
+        ),
+        // Where the smaller array has to be kept.
+        (
+            Fit::largest_array_in(14, ""),
+            r#"{"a":[1,2,3,4,5],"b":[678,9,0]}"#.to_owned(),
+            UnfitReason::TooLarge,
+            24,
+        ),
+        // Where the second array is the larger one, and its first item too large.
+        (
+            root,
+            format!(r#"{{"c":"{x}","a":[1],"b":["{y}"]}}"#),
+            UnfitReason::NothingKept,
+            63,
+        ),
+        // Where what has to be kept is too large, once the copy has made room.
+        (
+            Fit::compact(40).copy_at("/c", ""),
+            format!(r#"{{"c":"{x}","t":"{y}"}}"#),
+            UnfitReason::TooLarge,
+            63,
+        ),
+        // Where a pointer is known to be ambiguous before that matters.
+        (
+            Fit::array_at(15, "/r"),
+            format!(r#"{{"r":1,"r":2,"t":"{y}"}}"#),
+            UnfitReason::Ambiguous,
+            16,
+        ),
+        // Where all of it has to be kept.
+        (
+            Fit::compact(10),
+            format!("\"{y}\""),
+            UnfitReason::TooLarge,
+            11,
+        ),
+        (
+            Fit::array_at(15, "/r"),
+            format!(r#"{{"r":[],"t":"{y}"}}"#),
+            UnfitReason::TooLarge,
+            16,
+        ),
+        // Where there is no room for a character of the string.
+        (
+            Fit::string_at(15, "/s"),
+            format!(r#"{{"s":"1234567","t":"{x}"}}"#),
+            UnfitReason::NothingKept,
+            23,
+        ),
+    ] {
+        let layer = JsonFitLayer::server(fit.markers_in_headers());
+        let response = json(frames(&text, text.len()), Hint::Undeclared);
+        let response = through(&layer, response).await;
+        let unfit = response.extensions().get::<Unfit>().unwrap();
+        let found = (unfit.reason(), unfit.actual(), unfit.actual_is_exact());
+        assert_eq!(found, (reason, actual, false), "{text}");
+    }
+}
+
 #[tokio::test]
 async fn the_default_answer_is_500_and_other_layers_leave_it_alone() {
     let response = json(frames(PAGE, 30), Hint::Declared);

@@ -330,6 +330,19 @@ fn a_record_that_is_never_finished_is_reported_when_the_body_goes() {
     }
 }
 
+#[test]
+fn what_was_reported_at_the_end_is_not_reported_at_the_drop() {
+    for variant in VARIANTS {
+        let inner = Script::new([text("data: 1\n: far too long")], variant);
+        let (mut body, reports) = skipping(Sse, 7, inner);
+        // The end of the wrapped body lets the event out.
+        assert!(next(&mut body).unwrap().is_ok());
+        assert!(body.get_ref().is_none());
+        drop(body);
+        assert_eq!(sizes(&reports), [(14, true)]);
+    }
+}
+
 /// What is held may come, and so may what an event leaves behind.
 #[test]
 fn while_records_are_skipped_the_hint_is_what_may_come() {
