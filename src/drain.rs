@@ -155,7 +155,7 @@ where
 
     /// Goes on when the answer is out. Then keeps the connection open a little longer: closed on a
     /// client that is still writing, it would be reset before that has read the answer.
-    async fn see_off(mut self, left: Option<Task>, linger: Option<Task>) {
+    async fn see_off(mut self, left: Option<Task>, sleep: Sleep) {
         if let Some(mut left) = left {
             let end = poll_fn(|cx| match self.poll(&mut false, cx) {
                 Poll::Pending => left.as_mut().poll(cx).map(|()| End::Cut),
@@ -165,7 +165,8 @@ where
                 return;
             }
         }
-        if let Some(linger) = linger {
+        // Not made before, as its time would run while the rest is still drained.
+        if let Some(linger) = sleep(QUIET) {
             linger.await;
         }
     }
@@ -203,8 +204,8 @@ where
             }
         };
         if let (Some(discard), Some(spawn)) = (this.discard.take(), this.spawn) {
-            let linger = (this.clock.sleep)(QUIET);
-            spawn(Box::pin(discard.see_off(left, linger)));
+            let sleep = Arc::clone(&this.clock.sleep);
+            spawn(Box::pin(discard.see_off(left, sleep)));
         }
         Poll::Ready(())
     }

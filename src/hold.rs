@@ -20,7 +20,6 @@ pub(crate) struct Held {
 impl Held {
     pub(crate) fn push(&mut self, frame: Frame<Bytes>) {
         match frame.into_data() {
-            Ok(data) if data.is_empty() => {}
             Ok(data) => {
                 self.bytes += data.len() as u64;
                 self.push_data(data);

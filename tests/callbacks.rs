@@ -47,13 +47,15 @@ macro_rules! watched {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     ServerRequest,
+    DrainedRequest,
     ClientRequest,
     ServerResponse,
     ClientResponse,
 }
 
-const SIDES: [Side; 4] = [
+const SIDES: [Side; 5] = [
     Side::ServerRequest,
+    Side::DrainedRequest,
     Side::ClientRequest,
     Side::ServerResponse,
     Side::ClientResponse,
@@ -64,7 +66,7 @@ type AnyBody = UnsyncBoxBody<Bytes, Error>;
 impl Side {
     fn subject(self) -> Subject {
         match self {
-            Self::ServerRequest | Self::ClientRequest => Subject::Request,
+            Self::ServerRequest | Self::DrainedRequest | Self::ClientRequest => Subject::Request,
             Self::ServerResponse | Self::ClientResponse => Subject::Response,
         }
     }
@@ -76,6 +78,10 @@ impl Side {
                 let layer = watched!(RequestSizeLimitLayer::server(limit).no_drain(), witness);
                 request_through(layer, body)
             }
+            Self::DrainedRequest => request_through(
+                watched!(RequestSizeLimitLayer::server(limit), witness),
+                body,
+            ),
             Self::ClientRequest => request_through(
                 watched!(RequestSizeLimitLayer::client(limit), witness),
                 body,
@@ -212,6 +218,29 @@ fn a_body_that_has_nothing_left_to_give_has_ended() {
             let ends = witness.ends();
             assert_eq!(ends.len(), 1);
             assert_end(&ends[0], side.subject(), 0, outcome, &format!("{side:?}"));
+        }
+    }
+}
+
+/// HTTP/2 tells with the last frame that it was the last, also if no length was declared.
+#[test]
+fn a_body_that_says_that_it_is_at_its_end_has_ended() {
+    for side in SIDES {
+        for (polls, outcome) in [(1, Dropped), (2, Complete)] {
+            let witness = Witness::default();
+            let body = Script::new([data(4), data(6)], Hint::EndOnly);
+            let body = side.through(Some(10), &witness, body);
+            read(body.unwrap(), Some(polls));
+            let ends = witness.ends();
+            assert_eq!(ends.len(), 1);
+            let total = [4, 10][polls - 1];
+            assert_end(
+                &ends[0],
+                side.subject(),
+                total,
+                outcome,
+                &format!("{side:?}"),
+            );
         }
     }
 }

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use serde::de::IgnoredAny;
 use support::{
     json_cases::{self, settings},
-    json_oracle,
+    json_oracle::{self, Cut, Place, Spec},
 };
 use tower_body_limit::json::{Fit, Marker, Pointer, Unfit, UnfitReason, fit};
 
@@ -20,28 +20,159 @@ fn is_valid(text: &[u8]) -> bool {
     serde_json::from_slice::<IgnoredAny>(text).is_ok()
 }
 
+/// Compares the outcome at each limit with that of the oracle.
+fn check(text: &str, spec: &Spec) -> Result<(), TestCaseError> {
+    for limit in 0..=text.len() as u64 {
+        let fitted = fit(text.as_bytes(), &settings!(spec, limit));
+        match json_oracle::fit(text, spec, limit) {
+            Ok(expected) => {
+                let fitted = fitted.map_err(|unfit| {
+                    TestCaseError::fail(format!("limit {limit}: {unfit:?} instead of {expected}"))
+                })?;
+                let found = str::from_utf8(fitted.bytes()).unwrap();
+                prop_assert_eq!(found, &*expected, "limit {}", limit);
+                prop_assert!(limit == text.len() as u64 || is_valid(fitted.bytes()));
+                prop_assert_eq!(fitted.report().len(), fitted.bytes().len() as u64);
+            }
+            Err(reasons) => {
+                let unfit = fitted.map(|fitted| fitted.into_bytes());
+                let unfit = unfit.map_err(|unfit| unfit.reason());
+                let reason =
+                    unfit.map_or_else(|reason| format!("{reason:?}"), |text| format!("{text:?}"));
+                prop_assert!(
+                    reasons.contains(&&*reason),
+                    "limit {}: {} and not {:?}",
+                    limit,
+                    reason,
+                    reasons
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_the_limit_the_outcome_is_that_of_the_oracle((text, spec) in json_cases::case()) {
-        for limit in 0..=text.len() as u64 {
-            let fitted = fit(text.as_bytes(), &settings!(spec, limit));
-            match json_oracle::fit(&text, &spec, limit) {
-                Ok(expected) => {
-                    let fitted = fitted.map_err(|unfit| TestCaseError::fail(format!(
-                        "limit {limit}: {unfit:?} instead of {expected}"
-                    )))?;
-                    prop_assert_eq!(str::from_utf8(fitted.bytes()).unwrap(), &*expected, "limit {}", limit);
-                    prop_assert!(limit == text.len() as u64 || is_valid(fitted.bytes()));
-                    prop_assert_eq!(fitted.report().len(), fitted.bytes().len() as u64);
-                }
-                Err(reasons) => {
-                    let unfit = fitted.map(|fitted| fitted.into_bytes()).map_err(|unfit| unfit.reason());
-                    let reason = unfit.map_or_else(|reason| format!("{reason:?}"), |text| format!("{text:?}"));
-                    prop_assert!(reasons.contains(&&*reason), "limit {}: {} and not {:?}", limit, reason, reasons);
-                }
+        check(&text, &spec)?;
+    }
+}
+
+/// What comes up too seldom at random.
+#[test]
+fn rare_shapes_come_out_as_the_oracle_has_them() {
+    let path = |tokens: &[&str]| {
+        tokens
+            .iter()
+            .map(|&token| token.to_owned())
+            .collect::<Vec<_>>()
+    };
+    let plain = |cut| Spec {
+        cut,
+        copies: Vec::new(),
+        place: Place::Default,
+        note: None,
+        total: false,
+        offset: None,
+        offset_at: None,
+    };
+    let arrays = [
+        // The largest comes first, in between, in objects, twice, and in an array, where it is not looked for.
+        r#"{"a":[1],"b":{"c":[1,2],"d":{"e":[1,2,3],"f":[0]},"g":[1,2]},"h":[5,6,7,"~"],"i":{"j":1}}"#,
+        r#"{"a":{"b":{"c":[12345,"~"]},"d":[12]},"e":[[1,2,3,4,5,6,7,8,9]],"f":"abc"}"#,
+        r#"{"a":[12,34],"b":[56,78],"c":{"d":[9,0],"truncated":0},"e":[10,[11,[12]],{"k":[13]}]}"#,
+        // A comma is not always between items.
+        r#"{"a":["a,[\"",[1,[2,{"k":",]"}]],{"x":[1,2]},"\\\\",{"y":{"z":[]}},"\\\",]"],"z":[1]}"#,
+        r#"[1,[2,3],{"a":[4,5]},"6,7"]"#,
+    ];
+    // Members that are marked already, and places that are found late, among others.
+    let arrays = arrays.into_iter().chain([
+        r#"{"c":{"truncated":0,"k":{},"a":[1,22,333,"~"]},"a":[1,2],"b":{}}"#,
+        r#"{"b":{"truncated":1,"x":{"y":2}},"a":[1,22,333,"~"]}"#,
+        r#"{"b":{"x":{"truncated":2}},"a":[1,22,333,"~"]}"#,
+        r#"{"b":{},"c":{"truncated":1,"z":1},"a":[1,22,333,"~"]}"#,
+        r#"{"truncated":1,"k":{},"a":[1,22,333,"~"],"b":[]}"#,
+        r#"{"a":[1,22,333,"~"],"a rather long name":{"k":1}}"#,
+        r#"{"a":[12,34,"~"],"b":[56,78,"~"]}"#,
+        r#"{"a":[12,34],"b":[56,78,"~"]}"#,
+    ]);
+    for text in arrays {
+        // What makes room for the markers where it is left out.
+        let text = &text.replace('~', &"x".repeat(64));
+        let only = if text.starts_with('[') {
+            vec![]
+        } else {
+            vec!["a"]
+        };
+        for cut in [Cut::Largest(path(&[])), Cut::Array(path(&only))] {
+            let at = [["b"].as_slice(), &["b", "new"], &["a rather long name"]];
+            let places = at.map(|tokens| Place::At(path(tokens)));
+            let places = places.into_iter().filter(|_| text.contains("xx"));
+            for place in places.chain([Place::Default, Place::Headers]) {
+                let copies = text
+                    .contains(r#""f":"abc""#)
+                    .then(|| (path(&["f"]), path(&[])));
+                let spec = Spec {
+                    place,
+                    copies: copies.into_iter().collect(),
+                    ..plain(cut.clone())
+                };
+                check(text, &spec).unwrap();
             }
+        }
+    }
+    // Copies before, between and after the arrays.
+    let text = r#"{"s":"a copy","d":{"a":[1,22,333],"t":"it, too","b":[4444,55555,666666],"u":"this"},"v":"and that"}"#;
+    let copies = [["s"].as_slice(), &["d", "t"], &["d", "u"], &["v"]];
+    for cut in [
+        Cut::Largest(path(&[])),
+        Cut::Array(path(&["d", "b"])),
+        Cut::String(path(&["v"])),
+    ] {
+        for count in 1..=copies.len() {
+            let copies = copies[..count].iter().map(|copy| (path(copy), path(&[])));
+            let spec = Spec {
+                copies: copies.collect(),
+                ..plain(cut.clone())
+            };
+            check(text, &spec).unwrap();
+        }
+    }
+    for text in [
+        r#"{"s":"~","v":"and that","w":1}"#,
+        r#"{"v":"and that","w":1,"s":"~"}"#,
+    ] {
+        let text = text.replace('~', &"x".repeat(64));
+        let copies = vec![(path(&["s"]), path(&[]))];
+        let spec = Spec {
+            copies,
+            ..plain(Cut::String(path(&["v"])))
+        };
+        check(&text, &spec).unwrap();
+    }
+    // Characters of one byte to twelve, and what looks like one.
+    let strings = [
+        r#"{"s":"aé€😀\u00e9\ud83d\ude00\n\\\"","t":12345}"#,
+        r#"{"s":"\ud83d\u0041\ud83d\\ude00\ude00\ud83d\ud83d\ude00","t":[1]}"#,
+        r#"{"s":"\\u0041\\\u0041\\\\\ud83d\ude00\\","t":0}"#,
+        r#"{"s":"😀😀😀\ud83d\ude00\ud83d\ude00€€\u20ac\u20ac\\\\"}"#,
+    ];
+    for text in strings {
+        let note = Some("{kept}+{dropped}".to_owned());
+        for (note, offset) in [
+            (None, None),
+            (Some(String::new()), Some(8)),
+            (note, Some(97)),
+        ] {
+            let spec = Spec {
+                note,
+                offset,
+                ..plain(Cut::String(path(&["s"])))
+            };
+            check(text, &spec).unwrap();
         }
     }
 }
@@ -356,12 +487,20 @@ fn a_byte_order_mark_is_taken_for_whitespace() {
         fit(text.as_bytes(), &Fit::compact(9)).unwrap().bytes(),
         text
     );
+    for start in [b"\xEF\xBB\xBE".as_slice(), b"\xEF\xBA\xBF", b"\xEF\xBB"] {
+        let text = [start, b"[1, 2]"].concat();
+        assert_eq!(reason(text, &Fit::compact(5)), UnfitReason::Malformed);
+    }
 }
 
 #[test]
 fn pointers_see_through_escapes_on_both_sides() {
     let text = r#"{"x":{"a/b~\u00e9\ud83d\ude00":[ 1,2 ]}}"#;
     let pointer = "/x/a~1b~0\u{e9}\u{1f600}";
+    let settings = Fit::array_at(text.len() as u64 - 3, pointer).markers_in_headers();
+    assert_eq!(fitted(text, &settings), text.replace("[ 1,2 ]", "[1]"));
+    let text = r#"{"x":{"a\/b~\"\n\t\b\f\r\\\u00e9":[ 1,2 ]}}"#;
+    let pointer = "/x/a~1b~0\"\n\t\u{8}\u{c}\r\\\u{e9}";
     let settings = Fit::array_at(text.len() as u64 - 3, pointer).markers_in_headers();
     assert_eq!(fitted(text, &settings), text.replace("[ 1,2 ]", "[1]"));
     // A lone surrogate is no character, and matches nothing.
@@ -619,7 +758,11 @@ fn copies_go_first_and_say_so() {
     let settings = Fit::array_at(200, "/rows")
         .copy_at("/a", "/rows")
         .copy_at("/b", "/rows");
-    assert_eq!(fitted(huge, &settings).matches("Left out").count(), 2);
+    assert_eq!(fitted(&huge, &settings).matches("Left out").count(), 2);
+    let both = fit(huge.as_bytes(), &settings).unwrap();
+    assert_eq!(both.report().copies_replaced(), 2);
+    let none = fit(b"[ 1 ]", &Fit::compact(3)).unwrap();
+    assert_eq!(none.report().copies_replaced(), 0);
 }
 
 #[test]
@@ -740,7 +883,7 @@ fn a_refusal_says_which_message_it_was() {
         "-7",
         "1e3",
         "null",
-        r#""abc""#,
+        r#""a bc""#,
         r#""\u0000\"é""#,
         "12345678901234567890",
     ] {
@@ -765,6 +908,82 @@ fn a_refusal_says_which_message_it_was() {
     assert_eq!(unfit(format!("{{{late}"), &Fit::compact(100)).id(), None);
     let nested = format!(r#"{{"jsonrpc":"2.0","params":{{"id":1}},{late}"#);
     assert_eq!(unfit(nested, &Fit::compact(100)).id(), Some("7"));
+}
+
+#[test]
+fn a_refusal_says_why_in_words() {
+    for (text, limit, why) in [
+        ("[1,2]", 4, "what has to be kept of it is larger"),
+        ("[1  ", 2, "it is malformed"),
+        ("[1,2] 3", 5, "there is data after it"),
+    ] {
+        let words = format!("the JSON document does not fit into {limit} bytes: {why}");
+        assert_eq!(unfit(text, &Fit::compact(limit)).to_string(), words);
+    }
+    let rows = rows(3);
+    let settings = Fit::array_at(10, "/rows");
+    for (settings, why) in [
+        (settings.clone(), "no part of it that could be cut fits"),
+        (settings.clone().max_depth(1), "it is nested too deeply"),
+        (
+            settings.max_scan(9),
+            "it is larger than what may be read of it",
+        ),
+    ] {
+        let words = unfit(&rows, &settings).to_string();
+        assert!(words.ends_with(why), "{words}");
+    }
+}
+
+/// Controls that have a short name are written by it.
+#[test]
+fn a_note_may_have_any_characters() {
+    let settings = Fit::array_at(120, "/rows").note("\"\\\n\r\t\u{1}\u{1f} ");
+    let text = fitted(rows(20), &settings);
+    assert!(
+        text.contains(r#""note":"\"\\\n\r\t\u0001\u001f ""#),
+        "{text}"
+    );
+}
+
+/// What is held is held in blocks, and a place may be in any of them.
+#[test]
+fn markers_find_their_place_in_a_large_document() {
+    for before in [0, 1000, 16 * 1024 - 20, 16 * 1024, 40_000] {
+        let pad = "x".repeat(before);
+        let text = |array: &str, markers: &str| {
+            format!(
+                r#"{{"p":"{pad}","meta":{{{markers}}},"q":"{pad}","rows":[{array}],"r":"{pad}"}}"#
+            )
+        };
+        let array = format!("1,22,333,4444,{}", "5".repeat(100));
+        let spaced = text(&array, "").replace(',', "          ,");
+        let markers = r#""truncated":true,"next_offset":4,"cap_reason":"size_limit""#;
+        let expected = text("1,22,333,4444", markers);
+        let settings = Fit::array_at(expected.len() as u64, "/rows").markers_at("/meta");
+        assert!(fitted(spaced, &settings) == expected, "{before}");
+    }
+}
+
+/// What is held is held in blocks, and a character may begin in one and end in the next.
+#[test]
+fn a_character_may_stand_across_blocks() {
+    for pad in 16 * 1024 - 12..16 * 1024 {
+        let pad = "x".repeat(pad);
+        for (text, is_valid) in [
+            ("😀é€x".as_bytes(), true),
+            (b"\xF0\x9F\x98x", false),
+            (b"\xC3\xA9\xE2\x82", false),
+            (b"\x01\x01", false),
+        ] {
+            let text = [b"[\"", pad.as_bytes(), text, b"\"\n]"].concat();
+            let compact = [&text[..text.len() - 2], b"]"].concat();
+            let found = fit(&text, &Fit::compact(compact.len() as u64));
+            let found = found.map(|fitted| fitted.into_bytes() == compact);
+            let expected = is_valid.then_some(true).ok_or(UnfitReason::Malformed);
+            assert_eq!(found.map_err(|unfit| unfit.reason()), expected);
+        }
+    }
 }
 
 #[test]

@@ -13,11 +13,12 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version, header};
 use http_body::{Body, SizeHint};
 use http_body_util::BodyExt;
 use support::{Hint, Log, Script, Step, VARIANTS};
-use tower::{Layer, ServiceExt, service_fn};
+use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimitLayer, service_fn};
 use tower_body_limit::{
     Error, ResponseBody, ResponseSizeLimitLayer,
     json::{BaseOffset, Fit, FitLimit, FitReport, JsonFitLayer, Unfit, UnfitReason, rpc_error},
@@ -114,20 +115,62 @@ async fn a_document_of_exactly_the_limit_is_the_same_byte_for_byte() {
 }
 
 #[tokio::test]
+async fn tokens_may_come_in_pieces() {
+    let page = "\u{feff}[ true , false,null ,-12.50E+10, 0.5e-1,1E9, \"a\\u00e9\\n\\\\\" , {} ]";
+    let compact = r#"[true,false,null,-12.50E+10,0.5e-1,1E9,"a\u00e9\n\\",{}]"#;
+    let layer = JsonFitLayer::server(Fit::compact(compact.len() as u64));
+    for hint in VARIANTS {
+        for len in 1..5 {
+            let response = json(frames(page, len), hint.clone());
+            assert_eq!(text(through(&layer, response).await).await, compact);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_has_ended_is_not_waited_for() {
+    // An id would say which message it was, and there is none.
+    let message = format!(r#"{{"jsonrpc":"2.0","result":"{}"}}"#, "x".repeat(1000));
+    for hint in [Hint::Undeclared, Hint::Fixed(SizeHint::with_exact(5000))] {
+        let mut steps = frames(&message, 100);
+        steps.push(Step::Stall);
+        let layer = JsonFitLayer::server(rows());
+        let response = through(&layer, json(steps, hint)).now_or_never();
+        let response = response.expect("it waits for the end of the body");
+        assert_eq!(response.status(), 500);
+    }
+}
+
+#[test]
+fn readiness_is_the_inner_services() {
+    for (places, ready) in [(0, false), (1, true)] {
+        let inner = service_fn(async |_: Request<()>| {
+            Ok::<_, Infallible>(json(Vec::new(), Hint::Declared))
+        });
+        let limited = ConcurrencyLimitLayer::new(places);
+        let mut service = JsonFitLayer::server(rows()).layer(limited.layer(inner));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert_eq!(service.poll_ready(&mut cx).is_ready(), ready);
+    }
+}
+
+#[tokio::test]
 async fn what_is_declared_within_the_limit_is_not_held() {
-    let script = Script::new(
-        [Step::Data("{}".into()), Step::Stall],
-        Hint::Fixed(SizeHint::with_exact(9)),
-    );
-    let log = script.log();
-    let response = Response::builder().header(header::CONTENT_TYPE, JSON);
-    let response = through(
-        &JsonFitLayer::server(rows()),
-        response.body(script).unwrap(),
-    )
-    .await;
-    assert_eq!(log.polls(), 0);
-    assert_eq!(response.body().size_hint().exact(), Some(9));
+    for declared in [9, limit()] {
+        let script = Script::new(
+            [Step::Data("{}".into()), Step::Stall],
+            Hint::Fixed(SizeHint::with_exact(declared)),
+        );
+        let log = script.log();
+        let response = Response::builder().header(header::CONTENT_TYPE, JSON);
+        let response = through(
+            &JsonFitLayer::server(rows()),
+            response.body(script).unwrap(),
+        )
+        .await;
+        assert_eq!(log.polls(), 0);
+        assert_eq!(response.body().size_hint().exact(), Some(declared));
+    }
 }
 
 #[tokio::test]
@@ -361,6 +404,84 @@ async fn a_declared_size_is_repeated_unless_it_is_disproved() {
             unfit.actual() >= actual && unfit.actual_is_exact() == exact,
             "{unfit:?}"
         );
+    }
+}
+
+/// As many bytes as it takes to know that it does not fit, and none more.
+#[tokio::test]
+async fn the_least_size_of_what_does_not_fit_is_exact_to_the_byte() {
+    let (x, y) = ("x".repeat(20), "y".repeat(100));
+    let root = Fit::largest_array_in(40, "").copy_at("/c", "");
+    for (fit, text, reason, actual) in [
+        // Where the tail leaves no room for the first item.
+        (
+            Fit::array_at(15, "/r"),
+            format!(r#"{{"r":[1,2,3,4,5,6,7,8],"t":"{x}"}}"#),
+            UnfitReason::NothingKept,
+            30,
+        ),
+        // Where the first item is too large, once the copy has made room.
+        (
+            Fit::array_at(40, "/r").copy_at("/c", ""),
+            format!(r#"{{"c":"{x}","r":["{y}"]}}"#),
+            UnfitReason::NothingKept,
+            63,
+        ),
+        // Where the smaller array has to be kept.
+        (
+            Fit::largest_array_in(14, ""),
+            r#"{"a":[1,2,3,4,5],"b":[678,9,0]}"#.to_owned(),
+            UnfitReason::TooLarge,
+            24,
+        ),
+        // Where the second array is the larger one, and its first item too large.
+        (
+            root,
+            format!(r#"{{"c":"{x}","a":[1],"b":["{y}"]}}"#),
+            UnfitReason::NothingKept,
+            63,
+        ),
+        // Where what has to be kept is too large, once the copy has made room.
+        (
+            Fit::compact(40).copy_at("/c", ""),
+            format!(r#"{{"c":"{x}","t":"{y}"}}"#),
+            UnfitReason::TooLarge,
+            63,
+        ),
+        // Where a pointer is known to be ambiguous before that matters.
+        (
+            Fit::array_at(15, "/r"),
+            format!(r#"{{"r":1,"r":2,"t":"{y}"}}"#),
+            UnfitReason::Ambiguous,
+            16,
+        ),
+        // Where all of it has to be kept.
+        (
+            Fit::compact(10),
+            format!("\"{y}\""),
+            UnfitReason::TooLarge,
+            11,
+        ),
+        (
+            Fit::array_at(15, "/r"),
+            format!(r#"{{"r":[],"t":"{y}"}}"#),
+            UnfitReason::TooLarge,
+            16,
+        ),
+        // Where there is no room for a character of the string.
+        (
+            Fit::string_at(15, "/s"),
+            format!(r#"{{"s":"1234567","t":"{x}"}}"#),
+            UnfitReason::NothingKept,
+            23,
+        ),
+    ] {
+        let layer = JsonFitLayer::server(fit.markers_in_headers());
+        let response = json(frames(&text, text.len()), Hint::Undeclared);
+        let response = through(&layer, response).await;
+        let unfit = response.extensions().get::<Unfit>().unwrap();
+        let found = (unfit.reason(), unfit.actual(), unfit.actual_is_exact());
+        assert_eq!(found, (reason, actual, false), "{text}");
     }
 }
 

@@ -221,6 +221,10 @@ fn collecting_reserves_little_on_the_word_of_the_peer() {
         let (info, collected) = allocated_by(|| body.collect_limited(2 * tib));
         assert_eq!(collected.unwrap().bytes().len(), 20);
         assert!(info.bytes_max <= 65 * KIB, "{info:?}");
+        let body = Repeat::new(block(64 * KIB), 2).declaring(hint);
+        let (info, collected) = allocated_by(|| body.collect_limited(2 * tib));
+        assert_eq!(collected.unwrap().bytes().len() as u64, 128 * KIB);
+        assert!(info.bytes_max <= (128 + 65) * KIB, "{info:?}");
     }
 }
 
@@ -252,6 +256,16 @@ fn a_small_prefix_does_not_keep_a_large_buffer() {
     assert_eq!(prefix.unwrap().len(), 10);
     // The buffer was made outside, so its end counts and its beginning does not.
     assert!(info.bytes_current <= KIB as i64 - MIB as i64, "{info:?}");
+}
+
+#[test]
+fn a_small_prefix_does_not_keep_the_room_for_a_large_one() {
+    for frames in [1, 2] {
+        let body = Repeat::new(block(10), frames);
+        let (info, prefix) = allocated_by(|| body.collect_prefix(64 * KIB));
+        assert_eq!(prefix.bytes().len() as u64, 10 * frames);
+        assert!(info.bytes_current <= KIB as i64, "{info:?}");
+    }
 }
 
 /// The most that lives while a buffered response is held, and the status that came of it.

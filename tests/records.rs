@@ -17,8 +17,8 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use http_body::{Body, Frame, SizeHint};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
-use support::{Hint, Script, Step, VARIANTS};
-use tower::{Layer, ServiceExt, service_fn};
+use support::{Hint, Script, Step, VARIANTS, drive::Drive};
+use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimitLayer, service_fn};
 use tower_body_limit::{
     BodyLimitExt, Error, LimitedBody, Outcome, RecordKind, RecordLimitLayer, RecordLimitedBody,
     RequestRecordLimitLayer, RequestSizeLimitLayer, Subject, TooLarge,
@@ -217,6 +217,23 @@ fn frames_that_pass_are_the_same_frames() {
 }
 
 #[test]
+fn the_limit_and_the_inner_body_can_be_asked_for() {
+    for variant in VARIANTS {
+        let script = Script::new([text("ab\n"), text("efghi\n")], variant);
+        let mut body = script.limit_records(Lines, 4);
+        assert_eq!((body.limit(), body.read()), (Some(4), 0));
+        assert!(next(&mut body).unwrap().is_ok());
+        assert_eq!((body.limit(), body.read()), (Some(4), 3));
+        assert_eq!(body.get_ref().unwrap().log().polls(), 1);
+        assert!(body.get_mut().is_some());
+        assert!(next(&mut body).unwrap().is_err());
+        assert!(body.get_ref().is_none() && body.get_mut().is_none());
+        assert!(body.into_inner().is_none());
+    }
+    assert_eq!(RecordLimitedBody::<String>::default().limit(), None);
+}
+
+#[test]
 fn hints_are_the_inner_ones_until_a_breach() {
     for hint in VARIANTS {
         let inner = Script::new([text("ab\n"), text("cd\n")], hint);
@@ -294,6 +311,7 @@ fn each_skipped_record_is_reported_once_with_its_size() {
     ];
     let (mut body, reports) = skipping(Lines, 4, script(frames));
     assert_eq!(drain(&mut body).0, "ok\nok\n");
+    drop(body);
     assert_eq!(
         sizes(&reports),
         [(12, true), (12, true), (14, true), (13, true)]
@@ -309,6 +327,65 @@ fn a_record_that_is_never_finished_is_reported_when_the_body_goes() {
         let _ = poll(&mut body);
         drop(body);
         assert_eq!(sizes(&reports), [(12, false)]);
+    }
+}
+
+#[test]
+fn what_was_reported_at_the_end_is_not_reported_at_the_drop() {
+    for variant in VARIANTS {
+        let inner = Script::new([text("data: 1\n: far too long")], variant);
+        let (mut body, reports) = skipping(Sse, 7, inner);
+        // The end of the wrapped body lets the event out.
+        assert!(next(&mut body).unwrap().is_ok());
+        assert!(body.get_ref().is_none());
+        drop(body);
+        assert_eq!(sizes(&reports), [(14, true)]);
+    }
+}
+
+/// What is held may come, and so may what an event leaves behind.
+#[test]
+fn while_records_are_skipped_the_hint_is_what_may_come() {
+    let long = "x".repeat(9000);
+    let cases: [(RecordKind, u64, &[&str], &[u64]); 4] = [
+        // Held, then out at once, then held again.
+        (Lines, 4, &["ab", "cd\ne", "f\n"], &[8, 8, 3, 3, 0, 0]),
+        // Out in several frames.
+        (
+            Lines,
+            18_000,
+            &[&long, &long, "\n"],
+            &[18_001, 18_001, 18_001, 9001, 1, 0, 0],
+        ),
+        (
+            Sse,
+            20,
+            &["id: 7\nretry: 5\ndata: 1234567", "8\n", "\n"],
+            &[31, 19, 17, 0, 0],
+        ),
+        (
+            Sse,
+            20,
+            &["data: 12345678901234567890\nid: 7", "\n\n"],
+            &[34, 10, 0, 0],
+        ),
+    ];
+    for (kind, limit, frames, expected) in cases {
+        let pauses = frames.iter().flat_map(|frame| [text(frame), Step::Pending]);
+        let script = Script::new(pauses, Hint::Declared);
+        let mut drive = Drive::new(script.limit_records(kind, limit).skip_oversized());
+        let mut uppers = vec![drive.body.size_hint().upper().unwrap()];
+        let mut passed = vec![0];
+        while drive.step() != "end" {
+            assert_eq!(drive.body.size_hint().lower(), 0);
+            uppers.push(drive.body.size_hint().upper().unwrap());
+            passed.push(drive.data().len() as u64);
+        }
+        let total = drive.data().len() as u64;
+        for (upper, passed) in uppers.iter().zip(passed) {
+            assert!(*upper >= total - passed, "{frames:?}");
+        }
+        assert_eq!(uppers, expected, "{frames:?}");
     }
 }
 
@@ -432,6 +509,16 @@ fn comments_neither_pass_without_end_nor_stay() {
     });
     assert!(memory.bytes_max < 64 * 1024, "{}", memory.bytes_max);
     assert_eq!(sizes(&reports), []);
+}
+
+#[test]
+fn an_event_that_loses_its_comments_comes_after_the_one_before_it() {
+    for variant in VARIANTS {
+        let frame = text("data: 1\n\ndata: 2\n:aaaaa\n:bbbbb\n\n");
+        let body = Script::new([frame], variant).limit_records(Sse, 7);
+        let drive = Drive::to_end(body.skip_oversized());
+        assert_eq!(drive.data(), b"data: 1\n\ndata: 2\n\n");
+    }
 }
 
 #[test]
@@ -604,6 +691,48 @@ async fn skipping_removes_what_the_head_says_of_the_whole() {
 }
 
 #[tokio::test]
+async fn of_a_request_the_head_is_changed_only_where_lines_may_be_removed() {
+    let lines = || RequestRecordLimitLayer::lines(5);
+    for (layer, media_type, stays) in [
+        (lines().skip_oversized(), "application/x-ndjson", false),
+        (lines().skip_oversized(), "text/plain", true),
+        (lines(), "application/x-ndjson", true),
+    ] {
+        let service = service_fn(async |request: Request<RecordLimitedBody<Script>>| {
+            let declares = request.headers().contains_key(header::CONTENT_LENGTH);
+            Ok::<_, std::io::Error>(declares)
+        });
+        let request = Request::post("/")
+            .header(TYPE, media_type)
+            .header(header::CONTENT_LENGTH, 8)
+            .body(script(["too long"]));
+        let declares = layer.layer(service).oneshot(request.unwrap()).await;
+        assert_eq!(declares.unwrap(), stays, "{media_type}");
+    }
+}
+
+#[test]
+fn readiness_is_the_inner_services() {
+    fn is_ready<S: Service<Request<Script>>>(mut service: S) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        service.poll_ready(&mut cx).is_ready()
+    }
+    for (places, ready) in [(0, false), (1, true)] {
+        let limited = ConcurrencyLimitLayer::new(places);
+        let requests = service_fn(async |_: Request<RecordLimitedBody<Script>>| {
+            Ok::<_, std::io::Error>(Response::new(String::new()))
+        });
+        let service = RequestRecordLimitLayer::lines(5).layer(limited.layer(requests));
+        assert_eq!(is_ready(service), ready);
+        let responses = service_fn(async |_: Request<Script>| {
+            Ok::<_, std::io::Error>(Response::new(String::new()))
+        });
+        let service = RecordLimitLayer::lines(5).layer(limited.layer(responses));
+        assert_eq!(is_ready(service), ready);
+    }
+}
+
+#[tokio::test]
 async fn callbacks_and_labels() {
     let ends = Arc::new(Mutex::new(Vec::new()));
     let breaches = Reports::default();
@@ -647,6 +776,33 @@ async fn callbacks_and_labels() {
             (0, Outcome::Dropped, Subject::Record),
         ]
     );
+}
+
+#[tokio::test]
+async fn a_body_that_still_holds_something_has_not_ended() {
+    use Outcome::{Complete, Dropped};
+    for (event, polls, outcome) in [
+        ("data: 1\n\n", 0, Dropped),
+        ("data: 1\n\n", 2, Complete),
+        ("data: 1", 1, Dropped),
+    ] {
+        let service = service_fn(async |_: Request<()>| {
+            let body = Script::new([text(event), Step::Pending], Hint::Declared);
+            Ok::<_, std::io::Error>(Response::new(body))
+        });
+        let ends = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&ends);
+        let layer = RecordLimitLayer::sse_with(|_| Some(10))
+            .skip_oversized()
+            .on_end(move |end| seen.lock().unwrap().push(end.outcome()));
+        let response = layer.layer(service).oneshot(Request::new(())).await;
+        let mut drive = Drive::new(response.unwrap().into_body());
+        for _ in 0..polls {
+            drive.step();
+        }
+        drop(drive);
+        assert_eq!(*ends.lock().unwrap(), [outcome], "{event:?} {polls}");
+    }
 }
 
 #[tokio::test]

@@ -28,7 +28,7 @@ use support::{
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_body_limit::{
     Error, LimitedBody, RequestHead, RequestSizeLimitLayer, ResponseBody, ResponseSizeLimitLayer,
-    Subject, TooLarge, TruncateLayer, respond,
+    SetRequestLimitLayer, Subject, TooLarge, TruncateLayer, respond,
 };
 
 // Requests
@@ -185,8 +185,9 @@ where
 
 #[tokio::test]
 async fn a_length_that_no_u64_can_hold_is_over_any_limit() {
+    let most = Hint::Fixed(SizeHint::with_exact(u64::MAX));
     for (value, refused) in [(U64_MAX, false), (TWO_TO_THE_64, true)] {
-        for variant in VARIANTS {
+        for variant in VARIANTS.into_iter().chain([most.clone()]) {
             let request = || post([data(5)], variant.clone());
             let request = || with_lengths(request(), Request::headers_mut, &[value]);
             let (answer, handler) =
@@ -662,7 +663,10 @@ async fn a_declared_length_fails_a_client_also_when_the_body_is_at_its_end() {
         let response = with_lengths(sends([], variant), Response::headers_mut, &[b"11"]);
         let response = receive(&client(), get(), response).await;
         assert!(!response.body().is_end_stream());
-        assert_eq!(Drive::to_end(response.into_body()).outline(), "breach end");
+        let drive = Drive::to_end(response.into_body());
+        assert_eq!(drive.outline(), "breach end");
+        // It was the declared length, of which nothing was read.
+        assert!(!drive.too_large().read_is_total());
     }
 }
 
@@ -1222,6 +1226,12 @@ fn a_layer_shows_its_limit() {
     assert!(shown(&ResponseSizeLimitLayer::client(None)).contains("unlimited"));
     let by_head = RequestSizeLimitLayer::client_with(|_| Some(10));
     assert!(shown(&by_head).contains("decided for each message"));
+    let drained = RequestSizeLimitLayer::server(10)
+        .on_breach(|_| ())
+        .drain_with(1000, Duration::from_secs(5), |_| std::future::ready(()));
+    assert!(shown(&drained).contains("1000 bytes in 5s"));
+    assert!(shown(&drained).contains("on_breach: true, on_end: false"));
+    assert!(shown(&drained.no_drain()).contains("drain: None"));
 }
 
 #[tokio::test]
@@ -1330,6 +1340,14 @@ async fn readiness_and_errors_are_the_inner_services() {
         failures(TruncateLayer::new(10))
             .await
             .map(|error| error.to_string()),
+        texts
+    );
+    let adjusted = (
+        RequestSizeLimitLayer::server(10).adjustable(100),
+        SetRequestLimitLayer::new(20),
+    );
+    assert_eq!(
+        failures(adjusted).await.map(|error| error.to_string()),
         texts
     );
     let boxed = failures(RequestSizeLimitLayer::client(10))

@@ -244,6 +244,7 @@ fn the_hint_is_no_larger_than_what_will_come() {
     for (hint, before, after) in table {
         let mut drive = Drive::new(Script::new([data(4), data(8)], hint).truncated(N));
         for expected in [before, after] {
+            assert!(!drive.body.is_end_stream());
             let hint = drive.body.size_hint();
             assert_eq!((hint.lower(), hint.upper()), expected);
             drive.step();
@@ -613,7 +614,7 @@ fn text_does_not_depend_on_where_frames_are_cut() {
 
 #[test]
 fn text_that_is_no_utf_8_is_shown_as_far_as_it_goes() {
-    let table: [(&[u8], u64, &str); 13] = [
+    let table: [(&[u8], u64, &str); 14] = [
         // Whole.
         (b"caf\xe9", 100, "caf\u{fffd}"),
         (b"\xff\xfeab", 100, "\u{fffd}\u{fffd}ab"),
@@ -629,6 +630,8 @@ fn text_that_is_no_utf_8_is_shown_as_far_as_it_goes() {
         (b"\xff\xc3\xa9\xc3\xa9", 5, "\u{fffd}\u{e9}"),
         (b"\xff\xc3\xa9\xc3\xa9", 4, "\u{fffd}"),
         (b"ab\xe6\xbc\x00", 4, "ab"),
+        // Nothing follows a character that was left out.
+        (b"\xff\xf0\x9d\x84\x9e\xff", 6, "\u{fffd}"),
     ];
     for (bytes, limit, text) in table {
         assert_eq!(prefix_of(bytes, limit).text(), text, "{bytes:?} {limit}");
@@ -644,6 +647,17 @@ fn text_goes_on_after_the_start_of_a_character_that_never_came() {
         prefix_of(b"ab\xe6\xbcabc and more", 9).text(),
         "ab\u{fffd}abc "
     );
+}
+
+/// What a body sent before it failed may end with the start of a character, or with what is none.
+#[test]
+fn text_before_a_failure_leaves_out_only_the_start_of_a_character() {
+    for (bytes, text) in [(&b"ab\xc3"[..], "ab"), (b"ab\xff", "ab\u{fffd}")] {
+        for variant in VARIANTS {
+            let kept = prefix([Step::Data(bytes.into()), Fail], variant, N);
+            assert_eq!((kept.text().as_ref(), kept.end()), (text, Unknown));
+        }
+    }
 }
 
 #[test]
@@ -683,7 +697,9 @@ fn an_uncut_default_passes_everything() {
 #[test]
 fn the_inner_body_can_be_reached_until_it_ends() {
     for variant in VARIANTS {
-        let mut drive = Drive::new(Script::new([data(4), data(8)], variant).truncated(N));
+        let script = || Script::new([data(4), data(8)], variant.clone());
+        assert!(script().truncated(N).into_inner().is_some());
+        let mut drive = Drive::new(script().truncated(N));
         drive.step();
         assert!(drive.body.get_ref().is_some());
         assert!(drive.body.get_mut().is_some());

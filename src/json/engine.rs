@@ -368,8 +368,6 @@ impl Work {
         if self.settled.is_some() {
             return;
         }
-        let path = self.path.as_ref();
-        let on_path = path.is_some_and(|path| depth == path.innermost + 1);
         for index in 0..self.trackers.len() {
             let (role, tracker) = &mut self.trackers[index];
             if tracker.start(kind, depth) {
@@ -377,18 +375,15 @@ impl Work {
                 self.found(role, kind, depth);
             }
         }
-        if kind == Kind::Object && self.is_holder(Role::Cut, depth) {
-            self.holder_has_marker = false;
-        }
         if kind == Kind::Object && self.is_holder(Role::Place, depth) {
             self.places.parent = Some(Object::new(depth));
         }
         match (kind, &mut self.path) {
-            (Kind::Object, Some(path)) if on_path => {
+            (Kind::Object, Some(path)) => {
                 path.innermost = depth;
                 path.has_marker.push(depth, false);
             }
-            (Kind::Array, Some(_)) if on_path => self.store.begin_array(depth),
+            (Kind::Array, Some(_)) => self.store.begin_array(depth),
             _ => {}
         }
     }

@@ -365,10 +365,7 @@ impl Scanner {
                         at += 1;
                         State::Zero
                     }
-                    Some(b'1'..=b'9') => {
-                        at += 1;
-                        State::Integer
-                    }
+                    Some(b'1'..=b'9') => State::Integer,
                     Some(_) => stop!(UnfitReason::Malformed),
                 },
                 State::Zero | State::Integer => {
@@ -393,10 +390,7 @@ impl Scanner {
                 }
                 State::Point => match chunk.get(at) {
                     None => break 'scan,
-                    Some(b'0'..=b'9') => {
-                        at += 1;
-                        State::Fraction
-                    }
+                    Some(b'0'..=b'9') => State::Fraction,
                     Some(_) => stop!(UnfitReason::Malformed),
                 },
                 State::Fraction => {
@@ -419,18 +413,12 @@ impl Scanner {
                         at += 1;
                         State::ExponentSign
                     }
-                    Some(b'0'..=b'9') => {
-                        at += 1;
-                        State::ExponentDigits
-                    }
+                    Some(b'0'..=b'9') => State::ExponentDigits,
                     Some(_) => stop!(UnfitReason::Malformed),
                 },
                 State::ExponentSign => match chunk.get(at) {
                     None => break 'scan,
-                    Some(b'0'..=b'9') => {
-                        at += 1;
-                        State::ExponentDigits
-                    }
+                    Some(b'0'..=b'9') => State::ExponentDigits,
                     Some(_) => stop!(UnfitReason::Malformed),
                 },
                 State::ExponentDigits => {
@@ -474,9 +462,7 @@ impl Scanner {
             | State::Literal(b"")
                 if self.depth == 0 =>
             {
-                if sink.watch() > 0 {
-                    sink.end(0, self.read)?;
-                }
+                sink.end(0, self.read)?;
                 self.state = State::After;
                 Ok(())
             }

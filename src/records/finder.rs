@@ -117,7 +117,7 @@ impl Finder {
     pub(crate) fn record(&self) -> Option<Span> {
         match self {
             Self::Sse(sse) => sse.event(),
-            Self::Lines(lines) => lines.line(),
+            Self::Lines(lines) => Some(lines.line()),
         }
     }
 

@@ -21,10 +21,10 @@ impl Lines {
     }
 
     /// The unfinished line.
-    pub(crate) fn line(&self) -> Option<Span> {
+    pub(crate) fn line(&self) -> Span {
         let size = self.len - u64::from(self.has_cr);
         let start = self.offset.saturating_sub(self.len);
-        (self.len > 0).then_some(Span { start, size })
+        Span { start, size }
     }
 
     /// How many bytes of it there are, a CR included.
@@ -39,8 +39,7 @@ impl Lines {
             return (chunk.len(), Seen::Part);
         };
         self.pass(&chunk[..end]);
-        let start = self.offset;
-        let line = self.line().unwrap_or(Span { start, size: 0 });
+        let line = self.line();
         self.start_line(1);
         (end + 1, Seen::Record(line))
     }

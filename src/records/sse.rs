@@ -65,9 +65,7 @@ impl Sse {
             return (0, Seen::Part);
         };
         if self.mark < MARK.len() {
-            if let Some(step) = self.step_mark(chunk) {
-                return step;
-            }
+            return self.step_mark(chunk);
         }
         if self.before == CR && first == LF {
             self.pass(&chunk[..1]);
@@ -100,25 +98,25 @@ impl Sse {
         (taken, seen)
     }
 
-    /// A step over a byte order mark; `None` if there is nothing of one here.
-    fn step_mark(&mut self, chunk: &[u8]) -> Option<(usize, Seen)> {
+    /// A step over a byte order mark, of no bytes if there is nothing of one here.
+    fn step_mark(&mut self, chunk: &[u8]) -> (usize, Seen) {
         let expected = &MARK[self.mark..];
         let pairs = chunk.iter().zip(expected);
         let len = pairs.take_while(|(byte, mark)| byte == mark).count();
         self.mark += len;
         self.offset += len as u64;
         if self.mark == MARK.len() {
-            return Some((len, Seen::Mark));
+            return (len, Seen::Mark);
         }
         if len < chunk.len() && self.mark > 0 {
             // What looked like a mark is the start of the first line.
             self.event.size = self.mark as u64;
-            self.before = MARK[self.mark - 1];
+            self.before = MARK[0];
         }
         if len < chunk.len() {
             self.mark = MARK.len();
         }
-        (len > 0).then_some((len, Seen::Part))
+        (len, Seen::Part)
     }
 
     /// See [`Finder::skim`](super::finder::Finder::skim).

@@ -49,6 +49,8 @@ pub enum Hint {
     Declared,
     /// Nothing.
     Undeclared,
+    /// Nothing but that it has ended, once it has.
+    EndOnly,
     /// Always this, true or not.
     Fixed(SizeHint),
 }
@@ -168,13 +170,15 @@ impl Body for Script {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.hint, Hint::Declared) && self.steps.is_empty() && self.refrain.is_none()
+        matches!(self.hint, Hint::Declared | Hint::EndOnly)
+            && self.steps.is_empty()
+            && self.refrain.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.hint {
             Hint::Declared => SizeHint::with_exact(self.left()),
-            Hint::Undeclared => SizeHint::new(),
+            Hint::Undeclared | Hint::EndOnly => SizeHint::new(),
             // Copy only in newer versions than the oldest that this has to pass with.
             Hint::Fixed(hint) => SizeHint::clone(hint),
         }
