@@ -20,7 +20,7 @@ use http_body::{Body, Frame};
 use http_body_util::StreamBody;
 use scan::{Kind, Scanner, Sink, Stop};
 use tower::{Layer, Service, service_fn};
-use tower_body_limit::json::{Fit, JsonFitLayer};
+use tower_body_limit::json::{Fit, JsonFitLayer, Pointer, fit};
 
 const KIB: u64 = 1024;
 /// What is not the document's: blocks that are not full, the services themselves.
@@ -218,4 +218,30 @@ fn a_string_that_trickles_is_looked_at_once() {
             assert_eq!(sink.calls, text.len() + 2);
         }
     }
+}
+
+#[test]
+fn copies_are_taken_out_in_one_pass_however_many_there_are() {
+    const COPIES: usize = 300;
+    let text = format!(r#"{{"text":"{}"}},"#, "x".repeat(2000)).repeat(COPIES);
+    let rows = format!("{},", "1".repeat(8999)).repeat(70);
+    let document = format!(
+        r#"{{"content":[{}],"rows":[{}]}}"#,
+        text.trim_end_matches(','),
+        rows.trim_end_matches(',')
+    );
+    let settings = Fit::array_at(640_000, "/rows").markers_in_headers();
+    let settings = (0..COPIES).fold(settings, |settings, at| {
+        let copy: Pointer = format!("/content/{at}/text").parse().unwrap();
+        settings.copy_at(copy, "/rows")
+    });
+    let mut fitted = None;
+    let info = allocation_counter::measure(|| fitted = fit(document.as_bytes(), &settings).ok());
+    let kept = fitted.unwrap();
+    assert!(
+        kept.report().dropped().is_some_and(|dropped| dropped > 0) && kept.bytes().len() <= 640_000
+    );
+    // Once when it is held, once without the copies, and once as a whole.
+    let most = 4 * document.len() as u64;
+    assert!(info.bytes_total < most, "{} of {most}", info.bytes_total);
 }

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{
-    HeaderName, Request, Response, StatusCode,
+    HeaderMap, HeaderName, Request, Response, StatusCode,
     header::{CONTENT_ENCODING, CONTENT_LENGTH},
     response::Parts,
 };
@@ -41,7 +41,7 @@ use crate::{
 ///
 /// | the response | what happens |
 /// |---|---|
-/// | is not `application/json`, `text/json` or `+json` | passes untouched, frame by frame, but for [event streams](#event-streams) |
+/// | is not `application/json`, `text/json` or `+json`, or is gRPC | passes untouched, frame by frame, but for [event streams](#event-streams) |
 /// | has a `Content-Encoding`, status 206, or no body | passes untouched |
 /// | declares a size within the limit by its size hint | passes untouched |
 /// | has no more than the limit, but did not say so | is held to its end, then passes as it is |
@@ -533,6 +533,11 @@ fn applies(head: &RequestHead, parts: &Parts, hint: &SizeHint, limit: u64) -> bo
         && hint.upper().is_none_or(|upper| upper > limit)
 }
 
+/// Whether a body is one JSON document. Messages that are framed have the suffix too: `grpc+json`.
+fn is_document(headers: &HeaderMap) -> bool {
+    media::is_json(headers) && !media::is_streamed(headers)
+}
+
 pin_project! {
     /// The future of [`JsonFit`].
     #[derive(Debug)]
@@ -579,7 +584,7 @@ where
                         let events = Events::new(Arc::clone(this.config), fit);
                         return Poll::Ready(Ok(config.events(parts, this.head, body, events)));
                     }
-                    if !applies || !media::is_json(&parts.headers) {
+                    if !applies || !is_document(&parts.headers) {
                         let body = ResponseBody::passing(body);
                         return Poll::Ready(Ok(Response::from_parts(parts, body)));
                     }

@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use bytes::{Bytes, BytesMut};
 use memchr::memrchr;
 
@@ -59,6 +61,25 @@ impl Rope {
         for block in other.blocks {
             self.push(&block);
         }
+    }
+
+    /// All but some ranges of it, which are in order. Each block is freed as soon as it is copied.
+    pub(super) fn without(self, cuts: &[Range<usize>]) -> Self {
+        let (mut rest, mut cuts, mut start) = (Self::default(), cuts.iter().peekable(), 0);
+        for block in self.blocks {
+            let (mut at, end) = (start, start + block.len());
+            while let Some(cut) = cuts.peek().filter(|cut| cut.start < end) {
+                rest.push(&block[at - start..cut.start.max(at) - start]);
+                at = cut.end.min(end);
+                if cut.end > end {
+                    break;
+                }
+                cuts.next();
+            }
+            rest.push(&block[at - start..]);
+            start = end;
+        }
+        rest
     }
 
     /// Takes out everything from `at` on.

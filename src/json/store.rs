@@ -1,4 +1,4 @@
-use std::mem;
+use std::{mem, ops::Range};
 
 use super::{report::UnfitReason, rope::Rope, scan::Stop};
 
@@ -287,37 +287,45 @@ impl Store {
         if self.ambiguous {
             return stop(UnfitReason::Ambiguous, at);
         }
-        for index in 0..self.copies.len() {
-            let copy = self.copies[index];
-            let start = self.point(copy.start);
-            let end = copy.end.map(|end| self.point(end).at);
-            let rope = if start.in_tail {
-                &mut self.tail
-            } else {
-                &mut self.head
-            };
-            let end = end.unwrap_or(rope.len());
-            let rest = rope.split_off(end);
-            rope.truncate(start.at);
-            rope.append(rest);
-            let cut = end - start.at;
-            let shift = |at: &mut usize| {
-                if *at >= end {
-                    *at -= cut;
-                }
-            };
-            let here = |point: &&mut Point| point.in_tail == start.in_tail;
-            for point in self.points.iter_mut().filter(here) {
-                shift(&mut point.at);
-            }
-            if let Some(array) = self.undecided.as_mut().filter(|_| start.in_tail) {
-                shift(&mut array.start);
-            }
-        }
+        self.take_copies_out(false);
+        self.take_copies_out(true);
         if self.flow == Flow::Copy {
             self.flow = Flow::DroppedCopy;
         }
         Ok(())
+    }
+
+    /// Takes the copies out of the head or the tail, all in one pass.
+    fn take_copies_out(&mut self, in_tail: bool) {
+        let rope = if in_tail {
+            &mut self.tail
+        } else {
+            &mut self.head
+        };
+        let mut cuts = Vec::new();
+        for copy in &self.copies {
+            let start = self.points[copy.start.0];
+            let end = copy.end.map(|end| self.points[end.0].at);
+            if start.in_tail == in_tail {
+                cuts.push(start.at..end.unwrap_or(rope.len()));
+            }
+        }
+        if cuts.is_empty() {
+            return;
+        }
+        *rope = mem::take(rope).without(&cuts);
+        let shift = |at: &mut usize| {
+            let before = cuts.iter().take_while(|cut| cut.end <= *at);
+            *at -= before.map(Range::len).sum::<usize>();
+        };
+        for point in &mut self.points {
+            if point.in_tail == in_tail {
+                shift(&mut point.at);
+            }
+        }
+        if let Some(array) = self.undecided.as_mut().filter(|_| in_tail) {
+            shift(&mut array.start);
+        }
     }
 
     fn fixed(&mut self) -> &mut Rope {
