@@ -10,7 +10,11 @@ pub struct Input<'a>(pub &'a [u8]);
 
 impl<'a> Input<'a> {
     pub fn byte(&mut self) -> u8 {
-        self.0.split_off_first().copied().unwrap_or(0)
+        let Some((&byte, rest)) = self.0.split_first() else {
+            return 0;
+        };
+        self.0 = rest;
+        byte
     }
 
     pub fn flag(&mut self) -> bool {

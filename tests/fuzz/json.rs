@@ -184,7 +184,7 @@ fn through_a_layer(script: Script, settings: Fit, client: bool, whole: &Result<F
     let on_fit = {
         let heard = Arc::clone(&heard);
         move |result: Result<&FitReport, &Unfit>| {
-            let outcome = result.map(Clone::clone).map_err(Unfit::reason);
+            let outcome = result.cloned().map_err(Unfit::reason);
             heard.lock().unwrap().push(outcome);
         }
     };
