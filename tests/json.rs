@@ -766,6 +766,27 @@ fn copies_go_first_and_say_so() {
 }
 
 #[test]
+fn many_copies_go_at_once_whatever_their_lengths() {
+    const LENGTHS: [usize; 10] = [0, 1, 16_370, 16_382, 16_383, 16_384, 3, 50_000, 2, 40_000];
+    let texts = |text: &dyn Fn(usize) -> String| {
+        let texts: Vec<_> = LENGTHS.iter().map(|&len| text(len)).collect();
+        texts.join(r#","kept","#)
+    };
+    let page = |texts: String| {
+        let kept = "k".repeat(20_000);
+        format!(r#"{{"a":[{texts}],"k":"{kept}","rows":["one","two"],"b":[{texts}],"z":0}}"#)
+    };
+    let whole = page(texts(&|len| format!("\"{}\"", "x".repeat(len))));
+    let mut settings = Fit::array_at(whole.len() as u64 - 1, "/rows");
+    for index in 0..LENGTHS.len() {
+        let at = |part| format!("/{part}/{}", 2 * index).parse::<Pointer>().unwrap();
+        settings = settings.copy_at(at("a"), "/rows").copy_at(at("b"), "/rows");
+    }
+    let note = "\"Left out: the structured content says the same.\"";
+    assert_eq!(fitted(&whole, &settings), page(texts(&|_| note.into())));
+}
+
+#[test]
 fn the_largest_array_is_the_one_whose_items_hold_most() {
     let largest =
         |text: &str, limit| fitted(text, &Fit::largest_array_in(limit, "").markers_in_headers());

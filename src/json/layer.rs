@@ -149,6 +149,7 @@ use crate::{
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[doc(alias = "truncate_json")]
 pub struct JsonFitLayer {
     config: Arc<Config>,
 }

@@ -101,6 +101,7 @@ use engine::Engine;
 /// assert_eq!(unfit.reason(), UnfitReason::TooLarge);
 /// assert_eq!(unfit.to_string(), "the JSON document does not fit into 8 bytes: what has to be kept of it is larger");
 /// ```
+#[doc(alias = "truncate_json")]
 pub fn fit(json: &[u8], fit: &Fit) -> Result<Fitted, Unfit> {
     let original = json.len() as u64;
     if original <= fit.limit {

@@ -200,7 +200,7 @@ impl Fit {
     /// Names a string that says the same as the object or array at `original`.
     ///
     /// Once the whole cannot be kept it is replaced by the [note](Self::note), or by a sentence to that
-    /// effect if nothing else is left out. If it turns out that there is no original, the document does
+    /// effect if there is none or nothing else is left out. If it turns out that there is no original, the document does
     /// not fit: nothing is left out that is not said elsewhere. To be called once for each.
     ///
     /// # Examples

@@ -74,6 +74,8 @@ pub struct RequestRecordLimitLayer {
 impl RequestRecordLimitLayer {
     /// At most `limit` bytes in each line of a request of one JSON text a line.
     #[must_use]
+    #[doc(alias = "NDJSON")]
+    #[doc(alias = "jsonl")]
     pub fn lines(limit: u64) -> Self {
         Self {
             config: Config::fitting(RecordKind::Lines, limit, StatusCode::PAYLOAD_TOO_LARGE),

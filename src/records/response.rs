@@ -109,6 +109,7 @@ use crate::{
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[doc(alias = "LinesCodec")]
 #[doc(alias = "max_line_length")]
 #[doc(alias = "maxEventSize")]
 pub struct RecordLimitLayer {
@@ -118,6 +119,8 @@ pub struct RecordLimitLayer {
 impl RecordLimitLayer {
     /// At most `limit` bytes in each server-sent event of a `text/event-stream`.
     #[must_use]
+    #[doc(alias = "EventSource")]
+    #[doc(alias = "max_event_size")]
     pub fn sse(limit: u64) -> Self {
         Self::fitting(RecordKind::Sse, limit)
     }
@@ -135,6 +138,8 @@ impl RecordLimitLayer {
 
     /// At most `limit` bytes in each line of a response of one JSON text a line.
     #[must_use]
+    #[doc(alias = "NDJSON")]
+    #[doc(alias = "jsonl")]
     pub fn lines(limit: u64) -> Self {
         Self::fitting(RecordKind::Lines, limit)
     }
