@@ -44,7 +44,10 @@ pub(crate) fn is_json_lines(headers: &HeaderMap) -> bool {
             "application/x-ndjson",
             "application/ndjson",
             "application/jsonl",
+            "application/x-jsonl",
+            "application/jsonlines",
             "application/x-jsonlines",
+            "application/stream+json",
         ],
     )
 }
@@ -58,7 +61,10 @@ pub(crate) fn is_endless(headers: &HeaderMap) -> bool {
 pub(crate) fn is_streamed(headers: &HeaderMap) -> bool {
     is_endless(headers)
         || is_json_lines(headers)
-        || is_one_of(headers, &["application/json-seq"])
+        || is_one_of(
+            headers,
+            &["application/json-seq", "application/connect+json"],
+        )
         || headers.get(CONTENT_TYPE).is_some_and(is_grpc)
 }
 

@@ -222,6 +222,16 @@ async fn what_is_not_a_whole_plain_json_document_passes_unheld() {
             StatusCode::OK,
             with(header::CONTENT_TYPE, "application/grpc-web+json"),
         ),
+        (
+            Method::POST,
+            StatusCode::OK,
+            with(header::CONTENT_TYPE, "application/stream+json"),
+        ),
+        (
+            Method::POST,
+            StatusCode::OK,
+            with(header::CONTENT_TYPE, "application/connect+json"),
+        ),
         (Method::GET, StatusCode::OK, HeaderMap::new()),
         (
             Method::GET,

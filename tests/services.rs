@@ -1023,7 +1023,7 @@ async fn holds(layer: &ResponseSizeLimitLayer, version: Version, types: &[&str])
 
 #[tokio::test]
 async fn streams_are_never_held() {
-    let table: [(&[&str], bool); 21] = [
+    let table: [(&[&str], bool); 23] = [
         (&[], true),
         (&["text/plain"], true),
         (&["application/json"], true),
@@ -1042,6 +1042,8 @@ async fn streams_are_never_held() {
         (&["application/x-ndjson"], false),
         (&["application/jsonl"], false),
         (&["application/json-seq"], false),
+        (&["application/connect+json"], false),
+        (&["application/stream+json"], false),
         (&["text/plain", "text/event-stream"], true),
         (&["text/event-stream", "text/plain"], true),
         (&[";"], true),

@@ -86,6 +86,31 @@ impl RequestRecordLimitLayer {
     /// the request alone.
     ///
     /// The closure decides alone, whatever the media type and the encoding.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use axum::{Router, body::Body, routing::post};
+    /// use http::Request;
+    /// use tower::ServiceExt;
+    /// use tower_body_limit::RequestRecordLimitLayer;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// let app = Router::new()
+    ///     .route("/csv", post(async |rows: String| rows))
+    ///     .route("/text", post(async |text: String| text))
+    ///     .layer(RequestRecordLimitLayer::lines_with(|head| match head.uri.path() {
+    ///         "/csv" => Some(10),
+    ///         _ => None,
+    ///     }));
+    ///
+    /// // 400 is what axum makes of a body that fails.
+    /// for (path, status) in [("/csv", 400), ("/text", 200)] {
+    ///     let request = Request::post(path).body(Body::from("eleven,byte\n")).unwrap();
+    ///     assert_eq!(app.clone().oneshot(request).await.unwrap().status(), status);
+    /// }
+    /// # }
+    /// ```
     pub fn lines_with<F>(limit: F) -> Self
     where
         F: Fn(&Parts) -> Option<u64> + Send + Sync + 'static,

@@ -32,8 +32,8 @@ use crate::{
 ///
 /// By default only responses of the fitting media type are looked at, and of these only those without
 /// a `Content-Encoding`: [`sse`](Self::sse) takes `text/event-stream`, [`lines`](Self::lines) takes
-/// `application/x-ndjson`, `application/ndjson`, `application/jsonl` and `application/x-jsonlines`.
-/// Put the layer outside a decoder.
+/// `application/ndjson`, `application/jsonl`, `application/jsonlines`, these three with `x-`, and
+/// `application/stream+json`. Put the layer outside a decoder.
 ///
 /// # What is a record
 ///
