@@ -1,5 +1,6 @@
 //! Whether a refusal arrives: each kind of client, over real connections.
 
+#![cfg(feature = "tokio")]
 #![allow(missing_docs)]
 
 mod support;

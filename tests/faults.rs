@@ -2,6 +2,7 @@
 //!
 //! `cargo bench --bench faults` lets some thousands of them come.
 
+#![cfg(feature = "tokio")]
 #![allow(missing_docs)]
 
 #[path = "support/faults.rs"]

@@ -288,6 +288,7 @@ fn assert_same_head(expected: &http::request::Parts, found: &http::request::Part
     assert_eq!(expected.extensions.len(), found.extensions.len());
 }
 
+#[cfg(feature = "tokio")]
 #[tokio::test]
 async fn a_refusal_is_a_whole_answer() {
     let draining = RequestSizeLimitLayer::server(10);
@@ -747,6 +748,7 @@ async fn a_connect_that_is_turned_down_has_a_body() {
     assert_eq!(receive(&server(), request, response).await.status(), 500);
 }
 
+#[cfg(feature = "tokio")]
 #[tokio::test]
 async fn a_server_lets_what_passed_be_flushed_before_the_error() {
     let over = || vec![data(4), data(20), Trailers];
@@ -815,6 +817,7 @@ async fn to_http_1_0_nothing_is_flushed_where_the_break_would_look_like_the_end(
     }
 }
 
+#[cfg(feature = "tokio")]
 #[tokio::test(start_paused = true)]
 async fn http_2_is_given_time_to_send_what_passed_before_the_error() {
     let response = sends([data(4), data(20)], Hint::Undeclared);

@@ -72,7 +72,7 @@ use crate::{
 /// | held | nothing | the unfinished record: at most `limit` bytes, its line ends and a frame |
 /// | the head | unchanged | without `Content-Length`, digests, `ETag`, `Accept-Ranges` |
 ///
-/// On HTTP/1.1 and later the body returns Pending once before its error, so that a server sends what
+/// On HTTP/1.1 and later the body is Pending for a moment before its error, so that a server sends what
 /// passed and the client sees a response that breaks off. A client that speaks HTTP/1.0 may take what
 /// it got for the whole.
 ///
