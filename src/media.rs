@@ -1,4 +1,7 @@
-use http::{HeaderMap, HeaderValue, header::CONTENT_TYPE};
+use http::{
+    HeaderMap, HeaderValue,
+    header::{CONTENT_ENCODING, CONTENT_TYPE},
+};
 
 /// The media type of a message without its parameters; `None` if it states none that can be read,
 /// or several.
@@ -23,6 +26,17 @@ pub(crate) fn without_parameters(media_type: &str) -> &str {
 /// Whether the media type of a message is one of `types`, in any case.
 pub(crate) fn is_one_of(headers: &HeaderMap, types: &[&str]) -> bool {
     essence(headers).is_some_and(|essence| types.iter().any(|ty| essence.eq_ignore_ascii_case(ty)))
+}
+
+/// Whether a body is encoded, by anything but `identity`, which stands for no encoding.
+pub(crate) fn is_encoded(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(CONTENT_ENCODING).iter();
+    values.any(|value| {
+        !value
+            .as_bytes()
+            .trim_ascii()
+            .eq_ignore_ascii_case(b"identity")
+    })
 }
 
 /// JSON by name or by suffix (RFC 6839).

@@ -5,7 +5,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Request, Response, header::CONTENT_ENCODING, response::Parts};
+use http::{Request, Response, response::Parts};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
@@ -110,7 +110,7 @@ fn is_diagnostic(head: &Parts) -> bool {
     is_error
         && !media::is_json(&head.headers)
         && !media::is_event_stream(&head.headers)
-        && !head.headers.contains_key(CONTENT_ENCODING)
+        && !media::is_encoded(&head.headers)
 }
 
 impl<S> Layer<S> for TruncateLayer {

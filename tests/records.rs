@@ -656,6 +656,11 @@ async fn only_fitting_unencoded_messages_are_looked_at() {
         (header::CONTENT_ENCODING, "gzip"),
     ];
     assert!(!breach_of(sse(), GZIP).await);
+    const PLAIN: &[(header::HeaderName, &str)] = &[
+        (TYPE, "text/event-stream"),
+        (header::CONTENT_ENCODING, "Identity"),
+    ];
+    assert!(breach_of(sse(), PLAIN).await);
     assert!(breach_of(lines(), &[(TYPE, "application/x-ndjson")]).await);
     assert!(breach_of(lines(), &[(TYPE, "application/jsonl; charset=utf-8")]).await);
     assert!(!breach_of(lines(), &[(TYPE, "application/json")]).await);

@@ -313,8 +313,9 @@ fn page(status: u16, headers: Headers<'_>, script: Script) -> Response<Script> {
 fn by_default_only_readable_errors_are_cut() {
     let ty = CONTENT_TYPE.as_str();
     let encoding = CONTENT_ENCODING.as_str();
-    let table: [(u16, Headers<'_>, bool); 21] = [
+    let table: [(u16, Headers<'_>, bool); 22] = [
         (500, &[], true),
+        (500, &[(encoding, "identity")], true),
         (400, &[], true),
         (404, &[(ty, "text/html; charset=utf-8")], true),
         (599, &[(ty, "application/jsonp")], true),

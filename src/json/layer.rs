@@ -8,9 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderName, Request, Response, StatusCode,
-    header::{CONTENT_ENCODING, CONTENT_LENGTH},
-    response::Parts,
+    HeaderMap, HeaderName, Request, Response, StatusCode, header::CONTENT_LENGTH, response::Parts,
 };
 use http_body::{Body, SizeHint};
 use pin_project_lite::pin_project;
@@ -528,7 +526,7 @@ impl Config {
 /// Whether a body is one that can be made to fit if its type is right, and not known to fit anyway.
 fn applies(head: &RequestHead, parts: &Parts, hint: &SizeHint, limit: u64) -> bool {
     parts.status != StatusCode::PARTIAL_CONTENT
-        && !parts.headers.contains_key(CONTENT_ENCODING)
+        && !media::is_encoded(&parts.headers)
         && !is_bodiless(head.method(), parts.status)
         && !Refusal::is_in(&parts.extensions)
         && hint.upper().is_none_or(|upper| upper > limit)

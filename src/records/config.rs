@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use http::{HeaderMap, StatusCode, header::CONTENT_ENCODING};
+use http::{HeaderMap, StatusCode};
 use http_body::Body;
 
 use super::body::{RecordKind, RecordLimitedBody};
@@ -57,7 +57,7 @@ impl<P> Config<P> {
             RecordKind::Sse => media::is_event_stream,
             RecordKind::Lines => media::is_json_lines,
         };
-        let is_taken = self.takes_all || (fits(headers) && !headers.contains_key(CONTENT_ENCODING));
+        let is_taken = self.takes_all || (fits(headers) && !media::is_encoded(headers));
         is_taken.then(|| self.policy.limit_for(head))?
     }
 

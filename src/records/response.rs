@@ -31,9 +31,10 @@ use crate::{
 /// alike; for the requests of a server there is [`RequestRecordLimitLayer`](crate::RequestRecordLimitLayer).
 ///
 /// By default only responses of the fitting media type are looked at, and of these only those without
-/// a `Content-Encoding`: [`sse`](Self::sse) takes `text/event-stream`, [`lines`](Self::lines) takes
+/// a `Content-Encoding` (other than `identity`): [`sse`](Self::sse) takes `text/event-stream`, [`lines`](Self::lines) takes
 /// `application/ndjson`, `application/jsonl`, `application/jsonlines`, these three with `x-`, and
-/// `application/stream+json`. Put the layer outside a decoder.
+/// `application/stream+json`. Put the layer outside a decoder; a client that has none should not take
+/// encoded streams, as nothing bounds their records.
 ///
 /// # What is a record
 ///
