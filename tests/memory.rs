@@ -217,7 +217,7 @@ fn collecting_reserves_little_on_the_word_of_the_peer() {
     let mut at_least = SizeHint::new();
     at_least.set_lower(tib);
     for hint in [SizeHint::with_exact(tib), at_least] {
-        let body = Repeat::new(block(10), 2).declaring(hint);
+        let body = Repeat::new(block(10), 2).declaring(SizeHint::clone(&hint));
         let (info, collected) = allocated_by(|| body.collect_limited(2 * tib));
         assert_eq!(collected.unwrap().bytes().len(), 20);
         assert!(info.bytes_max <= 65 * KIB, "{info:?}");
