@@ -28,7 +28,7 @@ use crate::{
 /// response's extensions.
 ///
 /// By default only responses whose status is an error (4xx, 5xx) are cut, and of these no JSON, no
-/// event stream, and nothing with a `Content-Encoding`. Zero keeps nothing, and does not poll the
+/// event stream, and nothing with a `Content-Encoding` other than `identity`. Zero keeps nothing, and does not poll the
 /// inner body at all. If the declared length is over the limit, the headers that describe the whole
 /// (`Content-Length`, digests, `ETag`, `Accept-Ranges`) are removed.
 ///

@@ -40,7 +40,7 @@ use crate::{
 /// | the response | what happens |
 /// |---|---|
 /// | is not `application/json`, `text/json` or `+json`, or is gRPC | passes untouched, frame by frame, but for [event streams](#event-streams) |
-/// | has a `Content-Encoding`, status 206, or no body | passes untouched |
+/// | has a `Content-Encoding` other than `identity`, status 206, or no body | passes untouched |
 /// | declares a size within the limit by its size hint | passes untouched |
 /// | has no more than the limit, but did not say so | is held to its end, then passes as it is |
 /// | is larger, and can be made to [fit](Fit) | the document that fits, with the length of that |

@@ -23,7 +23,7 @@ use crate::{
 /// Limits each line of a request, and not their number.
 ///
 /// For uploads of one JSON text a line, of any length. By default only requests of the media types
-/// that [`RecordLimitLayer`](crate::RecordLimitLayer) takes for lines are looked at, without a `Content-Encoding`; all that is
+/// that [`RecordLimitLayer`](crate::RecordLimitLayer) takes for lines are looked at, without a `Content-Encoding` (other than `identity`); all that is
 /// said there about lines holds here. Put a [`RequestSizeLimitLayer`](crate::RequestSizeLimitLayer)
 /// outside for a limit on the whole.
 ///
