@@ -142,8 +142,7 @@ pub fn standard(error: &TooLarge, head: &RequestHead) -> Response<Bytes> {
 /// ```
 #[must_use]
 pub fn plain_text(error: &TooLarge, _: &RequestHead) -> Response<Bytes> {
-    let text = format!("{}\n", sentence(error));
-    with_plain_text(error.status(), text)
+    with_plain_text(error.status(), line(error))
 }
 
 /// A problem in JSON (RFC 9457), with the status that fits the error.
@@ -201,13 +200,17 @@ pub fn grpc(error: &TooLarge, head: &RequestHead) -> Response<Bytes> {
     response
 }
 
-fn sentence(error: &TooLarge) -> &'static str {
+fn line(error: &TooLarge) -> &'static str {
     match error.subject() {
-        Subject::Request => "The request body is too large.",
-        Subject::Response => "The response body is too large.",
-        Subject::Record => "A record is too large.",
-        Subject::Body => "The body is too large.",
+        Subject::Request => "The request body is too large.\n",
+        Subject::Response => "The response body is too large.\n",
+        Subject::Record => "A record is too large.\n",
+        Subject::Body => "The body is too large.\n",
     }
+}
+
+fn sentence(error: &TooLarge) -> &'static str {
+    line(error).trim_end()
 }
 
 fn problem(error: &TooLarge, more: &str) -> Response<Bytes> {
@@ -224,7 +227,7 @@ fn problem(error: &TooLarge, more: &str) -> Response<Bytes> {
     with_type(status, "application/problem+json", text)
 }
 
-pub(crate) fn with_plain_text(status: StatusCode, text: String) -> Response<Bytes> {
+pub(crate) fn with_plain_text(status: StatusCode, text: impl Into<Bytes>) -> Response<Bytes> {
     with_type(status, "text/plain; charset=utf-8", text)
 }
 
