@@ -501,6 +501,20 @@ async fn the_least_size_of_what_does_not_fit_is_exact_to_the_byte() {
             UnfitReason::NothingKept,
             23,
         ),
+        // Where the rest of a message is read for its `id`.
+        (
+            Fit::compact(40),
+            format!(r#"{{"jsonrpc":"2.0","t":"{y}","id":7,"u":"{x}"}}"#),
+            UnfitReason::TooLarge,
+            130,
+        ),
+        // Where that shows that it is malformed as well.
+        (
+            Fit::compact(40),
+            format!(r#"{{"jsonrpc":"2.0","t":"{y}",?"id":7}}"#),
+            UnfitReason::TooLarge,
+            125,
+        ),
     ] {
         let layer = JsonFitLayer::server(fit.markers_in_headers());
         let response = json(frames(&text, text.len()), Hint::Undeclared);

@@ -454,6 +454,9 @@ fn a_page_that_two_layers_may_cut_is_whole_only_if_neither_did() {
             (3, 3, Truncated, Truncated),
             (8, 100, Complete, Unknown),
             (100, 8, Complete, Unknown),
+            // The inner one is filled exactly, and the outer one cuts what it passes on.
+            (4, 3, Truncated, Truncated),
+            (3, 4, Truncated, Truncated),
             (100, 100, Complete, Complete),
         ] {
             let script = Script::new([data(4), data(4)], variant.clone());
