@@ -392,7 +392,7 @@ impl Fit {
     }
 
     /// The markers that a document gets.
-    pub(super) fn markers(&self) -> impl Iterator<Item = (Marker, &str)> + Clone {
+    pub(super) fn markers(&self) -> impl Iterator<Item = (Marker, &str)> {
         let cuts_string = matches!(self.cut, Cut::String(_));
         self.names.iter().filter(move |(marker, _)| match marker {
             Marker::Truncated | Marker::CapReason => true,
@@ -403,13 +403,11 @@ impl Fit {
 
     /// Whether two markers of a document have one name.
     pub(super) fn has_twin_markers(&self) -> bool {
-        let mut names = self.markers().map(|(_, name)| name);
-        while let Some(name) = names.next() {
-            if names.clone().any(|other| other == name) {
-                return true;
-            }
-        }
-        false
+        let has_twin = |(marker, name)| {
+            let mut markers = self.markers();
+            markers.any(|(other, its_name)| other != marker && its_name == name)
+        };
+        self.markers().any(has_twin)
     }
 
     /// What ends a string that was cut.
@@ -449,7 +447,7 @@ impl Names {
         }
     }
 
-    fn iter(&self) -> impl Iterator<Item = (Marker, &str)> + Clone {
+    fn iter(&self) -> impl Iterator<Item = (Marker, &str)> {
         let all = self.0.iter().map(|(marker, name)| (*marker, &**name));
         all.filter(|(_, name)| !name.is_empty())
     }
