@@ -54,7 +54,9 @@ pub(super) enum Tells {
     Exact,
     /// There are trailers to come, and nothing more is said.
     Least,
-    /// Not even when it is at its end.
+    /// Nothing but that it is at its end.
+    End,
+    /// Not even that.
     Nothing,
 }
 
@@ -172,9 +174,13 @@ impl Model {
             Source::Script(script) => {
                 let Played { steps, tells } = &self.scripts[script];
                 let bytes = steps.iter().map(super::len).sum();
-                let is_exact =
-                    *tells == Tells::Exact || (*tells == Tells::Least && steps.is_empty());
-                (*tells != Tells::Nothing).then_some(Length { bytes, is_exact })
+                let is_exact = *tells == Tells::Exact || steps.is_empty();
+                let is_known = match tells {
+                    Tells::Exact | Tells::Least => true,
+                    Tells::End => steps.is_empty(),
+                    Tells::Nothing => false,
+                };
+                is_known.then_some(Length { bytes, is_exact })
             }
             Source::Layer(layer) if self.layer(layer).over => Some(Length::exact(0)),
             Source::Layer(layer) => {
@@ -199,7 +205,7 @@ impl Model {
         !it.is_bodiless && (is_doomed || more > limit.saturating_sub(it.read))
     }
 
-    fn is_end(&self, source: Source) -> bool {
+    pub(super) fn is_end(&self, source: Source) -> bool {
         match source {
             Source::Script(script) => {
                 let Played { steps, tells } = &self.scripts[script];

@@ -206,12 +206,24 @@ fn control<B>(request: &Request<B>, limit: Option<u64>, trace: &Trace) {
     }
 }
 
-fn meddle(mut request: Request<Boxed>, meddling: Meddling, trace: &Trace) -> Request<Boxed> {
+/// Polls once. What breached is given up at once, unless it is to be drained.
+fn read(body: &mut Boxed, log: Option<&Log>) -> What {
+    let what = poll(body);
+    assert!(!matches!(what, What::Breach(_)) || log.is_none_or(Log::dropped));
+    what
+}
+
+fn meddle(
+    mut request: Request<Boxed>,
+    meddling: Meddling,
+    trace: &Trace,
+    log: Option<&Log>,
+) -> Request<Boxed> {
     match meddling {
         Meddling::None => {}
         Meddling::Read(polls) => {
             for _ in 0..polls {
-                let what = poll(request.body_mut());
+                let what = read(request.body_mut(), log);
                 trace.lock().unwrap().push(what);
             }
         }
@@ -230,13 +242,14 @@ fn handle(
     acts: &[Act],
     reply: Reply,
     trace: &Trace,
+    log: Option<&Log>,
 ) -> Result<Response<Boxed>, super::BoxError> {
     assert!(request.extensions().get::<RequestLimit>().is_none());
     let mut is_there = true;
     for &act in acts {
         match act {
             Act::Read if is_there => {
-                let what = poll(request.body_mut());
+                let what = read(request.body_mut(), log);
                 trace.lock().unwrap().push(what);
             }
             Act::Read => {}
@@ -259,7 +272,7 @@ fn handle(
 
 #[derive(Debug)]
 enum Fate {
-    /// By its number, a refusal of that layer.
+    /// A refusal, with the error of the outermost layer that has one.
     Refused(usize),
     Reply(Option<usize>),
     Failed,
@@ -385,12 +398,15 @@ impl Model {
                     reply,
                     Some(Reply::Status(400 | 408 | 422 | 500 | 502) | Reply::Grpc)
                 ),
+                Fate::Refused(_) => false,
                 _ => true,
             };
             result = match result {
                 _ if setup.is_client => Fate::TooLarge(layer),
                 _ if is_failure && !setup.keeps => Fate::Refused(layer),
                 Fate::Reply(_) => Fate::Reply(Some(layer)),
+                // The refusal is another layer's, and stays.
+                Fate::Refused(_) => Fate::Refused(layer),
                 other => other,
             };
         }
@@ -407,16 +423,19 @@ pub(super) fn run(input: &mut Input<'_>) {
     let witnesses = [(); 3].map(|()| Witness::default());
     let script = Script::new(case.steps.clone(), hint(case.declares));
     let log = script.log();
+    let drains = case.setups.iter().any(|setup| setup.drains);
+    let kept = Some(log.clone()).filter(|_| !drains);
     let mut stack: Stack = BoxService::new(service_fn({
-        let (case, trace) = (Arc::clone(&case), Arc::clone(&trace));
+        let (case, trace, kept) = (Arc::clone(&case), Arc::clone(&trace), kept.clone());
         move |request: Request<Boxed>| {
-            let reply = handle(request, &case.acts, case.reply, &trace);
+            let reply = handle(request, &case.acts, case.reply, &trace, kept.as_ref());
             async { reply }
         }
     }));
     for (layer, setup) in case.setups.iter().enumerate().rev() {
-        let (meddling, trace) = (case.meddling[layer], Arc::clone(&trace));
-        let inner = stack.map_request(move |request| meddle(request, meddling, &trace));
+        let (meddling, trace, kept) = (case.meddling[layer], Arc::clone(&trace), kept.clone());
+        let inner =
+            stack.map_request(move |request| meddle(request, meddling, &trace, kept.as_ref()));
         stack = setup.over(layer, &witnesses[layer], BoxService::new(inner));
     }
     let mut request = Request::post("/").version(case.version);
@@ -440,7 +459,6 @@ pub(super) fn run(input: &mut Input<'_>) {
     assert_eq!(*trace.lock().unwrap(), model.trace, "{case:?}");
     assert!(log.dropped());
 
-    let drains = case.setups.iter().any(|setup| setup.drains);
     let breaching = |it: &Option<Limited>| it.as_ref().is_some_and(|it| it.breach.is_some());
     let breaching = model.layers.iter().position(breaching);
     for (layer, witness) in witnesses.iter().enumerate() {
@@ -486,7 +504,7 @@ fn check(
     let error = error.map(Breach::of);
     let (status, is_ours) = match (expected, case.reply) {
         (&Fate::Refused(layer), _) => {
-            assert_eq!(error, breach(layer));
+            assert_eq!(error, breach(layer), "{case:?}");
             (StatusCode::PAYLOAD_TOO_LARGE, true)
         }
         (&Fate::Reply(layer), reply) => {

@@ -207,7 +207,7 @@ fn pass(
         }
     }
     let tells = match (&trailers, &failure) {
-        (_, Some(_)) => Tells::Nothing,
+        (_, Some(_)) => Tells::End,
         (Some(_), None) => Tells::Least,
         _ => Tells::Exact,
     };
@@ -288,9 +288,14 @@ pub(super) fn run(input: &mut Input<'_>) {
     for turn in 0.. {
         assert!(turn < 200, "it does not end");
         let said = body.size_hint();
+        let known = model.hint(expected.body);
+        let exact = known.filter(|it| it.is_exact).map(|it| it.bytes);
+        assert_eq!(said.exact(), exact, "{case:?}");
+        assert_eq!(said.lower(), known.map_or(0, |it| it.bytes), "{case:?}");
         assert_eq!(
-            said.exact().is_some(),
-            model.hint(expected.body).is_some_and(|it| it.is_exact)
+            body.is_end_stream(),
+            model.is_end(expected.body),
+            "{case:?}"
         );
         if case.reads.is_some_and(|reads| turn >= reads) {
             break;
@@ -302,6 +307,8 @@ pub(super) fn run(input: &mut Input<'_>) {
         // A server is given turns to send what came before an error.
         let expected = next(&mut || model.poll(expected.body));
         assert_eq!(next(&mut || poll(&mut body)), expected, "{case:?}");
+        // What breached is given up at once.
+        assert!(log.dropped() || !matches!(expected, What::Breach(_)));
         if expected == What::End {
             break;
         }
