@@ -24,44 +24,67 @@ use crate::{
     support::{Hint, Script, Step, drive::Drive},
 };
 
-/// What a byte over 127 stands for, so that a fuzzer need not spell it out.
-const PIECES: &[&str] = &[
+/// What a byte stands for, so that a fuzzer need not spell it out.
+const PIECES: [&str; 48] = [
     "data:",
     "data: ",
-    "\ndata: [1, 2, 3,",
-    "\r\ndata",
+    "data:  ",
+    "\ndata:",
+    "data",
+    "\n",
+    "\r",
+    "\r\n",
     "\n\n",
     "\r\r",
     "\r\n\r\n",
-    "\nid: 7",
-    "\nid",
-    "\nretry: 9",
-    "\nevent: e",
+    "id: 7\n",
+    "id",
+    "id:\0\n",
+    "retry: 9\r\n",
+    "retry:x\n",
+    "event: e\n",
+    "dat",
     ":c\n",
+    ":",
     "\u{feff}",
     "data:{\"jsonrpc\":\"2.0\",\"id\":",
-    "\"result\":{\"a\":[1, 2, 3, 4, 5]}}",
-    "\"error\":",
-    "\"method\":\"m\"",
-    "\"a\"",
-    "[{\"b\" : 0},",
-    "{}]}",
+    "{\"jsonrpc\":\"2.0\",",
+    "\"result\":",
+    "\"error\":{},",
+    "\"method\":\"m\",",
+    "\"id\":\"x\",",
+    "\"\\u0069d\":8,",
+    "\"a\":",
+    "\"b\" : ",
+    "\"truncated\":",
+    "{",
+    "}",
+    "[",
+    "]",
+    "}\n\n",
+    "]}\r\n",
+    "{\"a\" : [1, 2, 3, 4, 5, 6, 7, 8, 9]}",
+    "[ 1,  2 ]",
+    "7",
     "7,",
-    "aaaaaaaaaaaaaaaaaaaaaaaaa",
-    "\"truncated\"",
+    "null",
+    "true",
+    ",",
+    " ",
+    "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"",
+    "\u{e9}",
+    "x",
 ];
 
 fn stream(input: &mut Input<'_>) -> Vec<u8> {
     if input.flag() {
         return input.rest().to_vec();
     }
-    let mut text = Vec::new();
-    for &byte in input.rest() {
-        match byte.checked_sub(128) {
-            Some(piece) => text.extend(PIECES[usize::from(piece) % PIECES.len()].bytes()),
-            None => text.push(byte),
-        }
-    }
+    let pieces = input
+        .rest()
+        .iter()
+        .map(|&byte| PIECES[usize::from(byte) % PIECES.len()]);
+    let mut text = pieces.collect::<String>().into_bytes();
     text.truncate(1000);
     text
 }
@@ -115,7 +138,7 @@ pub fn run(bytes: &[u8]) {
         3 => input.number() as u64 % 200,
         _ => u64::MAX,
     };
-    let (limit, cuts) = (u64::from(input.byte()), input.numbers(6));
+    let (limit, cuts) = (u64::from(input.byte() % 80), input.numbers(6));
     let case = Case {
         head: input.pick(&[
             Head::Stream,
