@@ -100,7 +100,7 @@ enum End {
 
 /// What a response is like that is left alone, but for the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Head {
+enum Kind {
     Stream,
     Encoded,
     Partial,
@@ -114,7 +114,7 @@ struct Case {
     spec: Spec,
     limit: u64,
     scan: u64,
-    head: Head,
+    kind: Kind,
     version: Version,
     client: bool,
     hint: Hint,
@@ -140,14 +140,14 @@ pub fn run(bytes: &[u8]) {
     };
     let (limit, cuts) = (u64::from(input.byte() % 80), input.numbers(6));
     let case = Case {
-        head: input.pick(&[
-            Head::Stream,
-            Head::Stream,
-            Head::Stream,
-            Head::Encoded,
-            Head::Partial,
-            Head::ToHead,
-            Head::Text,
+        kind: input.pick(&[
+            Kind::Stream,
+            Kind::Stream,
+            Kind::Stream,
+            Kind::Encoded,
+            Kind::Partial,
+            Kind::ToHead,
+            Kind::Text,
         ]),
         version: input.pick(&[Version::HTTP_11, Version::HTTP_10, Version::HTTP_2]),
         client: input.flag(),
@@ -173,7 +173,7 @@ pub fn run(bytes: &[u8]) {
 impl Case {
     fn applies(&self) -> bool {
         let is_small = matches!(self.hint, Hint::Declared) && self.text.len() as u64 <= self.limit;
-        self.head == Head::Stream && !is_small
+        self.kind == Kind::Stream && !is_small
     }
 
     fn through(&self, mut steps: Vec<Step>) -> Seen {
@@ -201,19 +201,19 @@ impl Case {
         let script = Script::new(steps, self.hint.clone());
         let log = script.log();
         let mut response = Response::builder().header(header::ETAG, "\"e\"");
-        response = match self.head {
-            Head::Text => response.header(header::CONTENT_TYPE, "text/plain"),
+        response = match self.kind {
+            Kind::Text => response.header(header::CONTENT_TYPE, "text/plain"),
             _ => response.header(header::CONTENT_TYPE, "text/event-stream"),
         };
-        response = match self.head {
-            Head::Encoded => response.header(header::CONTENT_ENCODING, "gzip"),
-            Head::Partial => response.status(StatusCode::PARTIAL_CONTENT),
+        response = match self.kind {
+            Kind::Encoded => response.header(header::CONTENT_ENCODING, "gzip"),
+            Kind::Partial => response.status(StatusCode::PARTIAL_CONTENT),
             _ => response,
         };
         let response = Mutex::new(Some(response.body(script).unwrap()));
         let mut request = Request::new(());
         *request.version_mut() = self.version;
-        if self.head == Head::ToHead {
+        if self.kind == Kind::ToHead {
             *request.method_mut() = Method::HEAD;
         }
         let service = layer.layer(service_fn(|_: Request<()>| {
