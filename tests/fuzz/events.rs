@@ -333,9 +333,13 @@ impl Case {
                 [&before, &b"data:"[..], &data, b"\n", &after, end].concat()
             })
         };
+        let message = if is_early {
+            message_so_far(&data, self.scan as usize)
+        } else {
+            message(&data)
+        };
         Piece::Changed(Box::new(Change {
-            // What is cut off in the middle may yet become anything.
-            message: message(&data).filter(|_| !is_early),
+            message,
             before,
             after,
             data,
@@ -407,6 +411,78 @@ fn message(data: &[u8]) -> Option<Message> {
         Some(id) => Message::Answer(id),
         None => Message::Other,
     })
+}
+
+/// The same of the first `read` bytes, unless it takes a byte more or less to know.
+fn message_so_far(data: &[u8], read: usize) -> Option<Message> {
+    if message(data)? == Message::Other && !data.trim_ascii_start().starts_with(b"{") {
+        return Some(Message::Other);
+    }
+    let members = members(str::from_utf8(data).unwrap());
+    let known = |read: usize| {
+        let has = |names: &[&str]| {
+            let mut keys = members.iter().filter(|member| member.key_end <= read);
+            keys.any(|member| names.contains(&&*member.key))
+        };
+        let mut ids = members.iter().filter(|member| member.key == "id");
+        let id = ids.next().filter(|id| id.end <= read)?.value;
+        let is_id = id.len() <= 256 && !id.starts_with(['{', '[', 't', 'f']);
+        let is_answer = has(&["jsonrpc"]) && has(&["result", "error"]) && !has(&["method"]);
+        (is_answer && is_id).then(|| id.to_owned())
+    };
+    let id = known(read);
+    let is_clear = [read.saturating_sub(2), read + 2]
+        .iter()
+        .all(|&it| known(it) == id);
+    is_clear.then(|| id.map_or(Message::Other, Message::Answer))
+}
+
+/// A member of a document, and where its key and its value end.
+#[derive(Debug)]
+struct Member<'a> {
+    key: String,
+    key_end: usize,
+    value: &'a str,
+    end: usize,
+}
+
+/// The members of a valid object.
+fn members(text: &str) -> Vec<Member<'_>> {
+    let (mut members, mut key) = (Vec::new(), None);
+    let (mut depth, mut string, mut is_escaped, mut value) = (0, None, false, 0);
+    for (at, byte) in text.bytes().enumerate() {
+        if let Some(start) = string {
+            match byte {
+                _ if is_escaped => is_escaped = false,
+                b'\\' => is_escaped = true,
+                b'"' => {
+                    string = None;
+                    if depth == 1 && key.is_none() {
+                        let name = serde_json::from_str::<String>(&text[start..=at]);
+                        key = Some((name.unwrap_or_default(), at + 1));
+                    }
+                }
+                _ => {}
+            }
+            continue;
+        }
+        match byte {
+            b'"' => string = Some(at),
+            b':' if depth == 1 => value = at + 1,
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth -= 1,
+            _ => {}
+        }
+        if (byte == b',' && depth == 1) || (byte == b'}' && depth == 0) {
+            members.extend(key.take().map(|(key, key_end)| Member {
+                key,
+                key_end,
+                value: text[value..at].trim(),
+                end: at,
+            }));
+        }
+    }
+    members
 }
 
 fn lines(mut stream: &[u8]) -> Vec<&[u8]> {
@@ -508,7 +584,14 @@ impl Change {
             let parts = (0..=self.after.len()).map(|at| self.after.split_at(at));
             let parts = parts.filter(|_| unfit.id().is_some());
             let answers = parts.map(|(after, late)| [answer(after, b"\n"), remnant(late)].concat());
-            return answers.chain([nothing()]).collect();
+            return match &self.message {
+                Some(Message::Answer(id)) => {
+                    assert_eq!(unfit.id(), Some(&**id));
+                    answers.collect()
+                }
+                Some(Message::Other) => vec![nothing()],
+                None => answers.chain([nothing()]).collect(),
+            };
         }
         let end: &[u8] = if self.has_end { b"\n" } else { b"" };
         let answer = |id: &str| {
