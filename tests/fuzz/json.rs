@@ -48,7 +48,7 @@ fn path(input: &mut Input<'_>) -> Vec<String> {
     path.iter().map(|&token| token.to_owned()).collect()
 }
 
-fn spec(input: &mut Input<'_>) -> Spec {
+pub(crate) fn spec(input: &mut Input<'_>) -> Spec {
     Spec {
         cut: match input.byte() % 4 {
             0 => Cut::Array(path(input)),
@@ -78,8 +78,12 @@ fn spec(input: &mut Input<'_>) -> Spec {
     }
 }
 
-fn is_valid(text: &[u8]) -> bool {
+pub(crate) fn is_valid(text: &[u8]) -> bool {
     str::from_utf8(text).is_ok() && serde_json::from_slice::<IgnoredAny>(text).is_ok()
+}
+
+pub(crate) fn settings_of(spec: &Spec, limit: u64) -> Fit {
+    settings!(*spec, limit)
 }
 
 pub fn run(bytes: &[u8]) {
@@ -94,7 +98,7 @@ pub fn run(bytes: &[u8]) {
     let text = input.rest();
 
     let limit = (limit % (text.len() + 2)) as u64;
-    let mut settings = settings!(spec, limit);
+    let mut settings = settings_of(&spec, limit);
     if let Some(depth) = depth {
         settings = settings.max_depth(depth.into());
     }
@@ -159,7 +163,7 @@ fn compare(fitted: &Result<Fitted, Unfit>, expected: &Result<String, Vec<&'stati
     }
 }
 
-fn steps(mut text: &[u8], cuts: &[usize]) -> Vec<Step> {
+pub(crate) fn steps(mut text: &[u8], cuts: &[usize]) -> Vec<Step> {
     let mut steps = Vec::new();
     for cut in cuts.iter().cycle().map(|cut| cut % 40) {
         let (chunk, rest) = text.split_at(cut.min(text.len()));

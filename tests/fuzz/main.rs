@@ -21,9 +21,12 @@ mod json_oracle;
 mod records_model;
 
 pub mod body;
+#[cfg(all(feature = "json", feature = "records"))]
+pub mod events;
 mod input;
 #[cfg(feature = "json")]
 pub mod json;
+pub mod nested;
 #[cfg(feature = "records")]
 pub mod records;
 pub mod request;
@@ -80,5 +83,16 @@ mod tests {
     #[test]
     fn json() {
         replay("json", super::json::run);
+    }
+
+    #[test]
+    fn nested_limits() {
+        replay("nested", super::nested::run);
+    }
+
+    #[cfg(all(feature = "json", feature = "records"))]
+    #[test]
+    fn events() {
+        replay("events", super::events::run);
     }
 }
