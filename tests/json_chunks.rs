@@ -81,7 +81,7 @@ proptest! {
             let at = at.index(text.len());
             text[at] = byte;
         }
-        for limit in (0..text.len() as u64).step_by(usually(1, 31)) {
+        for limit in (0..text.len() as u64).step_by(usually(1, text.len() / 3 + 1)) {
             let fit = Arc::new(json_cases::settings!(spec, limit).max_scan(text.len() as u64 * 3 / 4 + limit));
             let whole = fed([&text[..]], &fit);
             prop_assert_eq!(&fed(text.chunks(1), &fit), &whole, "limit {}", limit);

@@ -1,4 +1,4 @@
-//! Smaller numbers for Miri, which takes a hundred times as long for the same.
+//! Smaller numbers for Miri, which is some thousand times slower.
 
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
