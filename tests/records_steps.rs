@@ -124,8 +124,8 @@ fn streams() -> Vec<(&'static str, bool, String)> {
 #[test]
 fn each_byte_is_looked_at_a_few_times_whatever_the_frames_and_the_limit() {
     for (name, sse, stream) in streams() {
+        let max = smallest_limit(&stream, sse);
         for frame in [1, 2, 3, 100, 16_384, usize::MAX >> 1] {
-            let max = smallest_limit(&stream, sse);
             for max in [max, max + 1, max + 50, max * 2 + 10, u64::MAX] {
                 let looked_at = looked_at(&stream, sse, max, frame);
                 let bytes = stream.len() as u64;
