@@ -839,12 +839,16 @@ fn the_largest_array_is_the_one_whose_items_hold_most() {
         r#"{"a":[1,2,3,4,5,6,7,8],"b":{"c":[3]}}"#
     );
     // K3: an envelope with a count.
+    const ITEMS: usize = usually(1000, 100);
     let text = format!(
         r#"{{"results":[{}0],"total":1000}}"#,
-        "123456789,".repeat(999)
+        "123456789,".repeat(ITEMS - 1)
     );
     let cut = fit(text.as_bytes(), &Fit::largest_array_in(300, "")).unwrap();
-    assert_eq!((cut.report().total(), cut.bytes().len()), (Some(1000), 296));
+    assert_eq!(
+        (cut.report().total(), cut.bytes().len()),
+        (Some(ITEMS as u64), 296)
+    );
 }
 
 #[test]
