@@ -4,6 +4,7 @@
 mod support {
     pub mod json_cases;
     pub mod json_oracle;
+    pub mod miri;
 }
 
 use std::str;
@@ -13,6 +14,7 @@ use serde::de::IgnoredAny;
 use support::{
     json_cases::{self, settings},
     json_oracle::{self, Cut, Place, Spec},
+    miri::usually,
 };
 use tower_body_limit::json::{Fit, Marker, Pointer, Unfit, UnfitReason, fit};
 
@@ -22,7 +24,7 @@ fn is_valid(text: &[u8]) -> bool {
 
 /// Compares the outcome at each limit with that of the oracle.
 fn check(text: &str, spec: &Spec) -> Result<(), TestCaseError> {
-    for limit in 0..=text.len() as u64 {
+    for limit in (0..=text.len() as u64).step_by(usually(1, text.len() / 3 + 1)) {
         let fitted = fit(text.as_bytes(), &settings!(spec, limit));
         match json_oracle::fit(text, spec, limit) {
             Ok(expected) => {
@@ -63,6 +65,7 @@ proptest! {
 
 /// What comes up too seldom at random.
 #[test]
+#[cfg_attr(miri, ignore = "takes many minutes")]
 fn rare_shapes_come_out_as_the_oracle_has_them() {
     let path = |tokens: &[&str]| {
         tokens
@@ -391,7 +394,7 @@ fn invalid_documents_are_reported_and_never_mended() {
         b"\xfe\xff",
         b"\xef\xbb\xbf\xef\xbb\xbf1",
     ];
-    for &text in invalid {
+    for &text in invalid.iter().step_by(usually(1, 7)) {
         assert!(
             !is_valid(text) || str::from_utf8(text).is_err(),
             "{}",
@@ -448,11 +451,12 @@ fn what_is_left_out_has_to_be_json_too() {
 
 #[test]
 fn depth_is_bounded_and_takes_no_stack() {
+    const DEEP: usize = usually(100_000, 1100);
     let nested = |depth: usize| format!("{}{} ", "[".repeat(depth), "]".repeat(depth));
-    let limit = |depth: usize| Fit::compact(2 * depth as u64).max_depth(100_000);
-    assert_eq!(fitted(nested(100_000), &limit(100_000)).len(), 200_000);
+    let limit = |depth: usize| Fit::compact(2 * depth as u64).max_depth(DEEP);
+    assert_eq!(fitted(nested(DEEP), &limit(DEEP)).len(), 2 * DEEP);
     assert_eq!(
-        reason(nested(100_001), &limit(100_001)),
+        reason(nested(DEEP + 1), &limit(DEEP + 1)),
         UnfitReason::TooDeep
     );
     assert_eq!(
@@ -462,20 +466,22 @@ fn depth_is_bounded_and_takes_no_stack() {
     assert_eq!(fitted(nested(1024), &Fit::compact(2048)).len(), 2048);
 
     // Deep inside an item, and on the way to one.
-    let item = format!(r#"{{"a":[1,{}]}}"#, nested(90_000).trim());
+    let item = format!(r#"{{"a":[1,{}]}}"#, nested(DEEP * 9 / 10).trim());
     assert_eq!(
         fitted(
             &item,
-            &Fit::array_at(20, "/a")
-                .markers_in_headers()
-                .max_depth(100_000)
+            &Fit::array_at(20, "/a").markers_in_headers().max_depth(DEEP)
         ),
         r#"{"a":[1]}"#
     );
-    let deep = format!("{}[1,2,3]{}", "{\"a\":".repeat(50_000), "}".repeat(50_000));
+    let deep = format!(
+        "{}[1,2,3]{}",
+        "{\"a\":".repeat(DEEP / 2),
+        "}".repeat(DEEP / 2)
+    );
     let settings = Fit::largest_array_in(deep.len() as u64 - 1, "")
         .markers_in_headers()
-        .max_depth(100_000);
+        .max_depth(DEEP);
     assert_eq!(fitted(&deep, &settings), deep.replace(",3", ""));
 }
 
@@ -763,8 +769,8 @@ fn copies_go_first_and_say_so() {
     // A copy that is itself far over the limit, before or after.
     let huge = format!(
         r#"{{"a":"{}","rows":[1,2,3],"b":"{}"}}"#,
-        "x".repeat(9000),
-        "\\\"".repeat(9000)
+        "x".repeat(usually(9000, 300)),
+        "\\\"".repeat(usually(9000, 300))
     );
     let settings = Fit::array_at(200, "/rows")
         .copy_at("/a", "/rows")
@@ -778,7 +784,18 @@ fn copies_go_first_and_say_so() {
 
 #[test]
 fn many_copies_go_at_once_whatever_their_lengths() {
-    const LENGTHS: [usize; 10] = [0, 1, 16_370, 16_382, 16_383, 16_384, 3, 50_000, 2, 40_000];
+    const LENGTHS: [usize; 10] = [
+        0,
+        1,
+        16_370,
+        16_382,
+        16_383,
+        16_384,
+        3,
+        usually(50_000, 4),
+        2,
+        usually(40_000, 5),
+    ];
     let texts = |text: &dyn Fn(usize) -> String| {
         let texts: Vec<_> = LENGTHS.iter().map(|&len| text(len)).collect();
         texts.join(r#","kept","#)
@@ -833,12 +850,16 @@ fn the_largest_array_is_the_one_whose_items_hold_most() {
         r#"{"a":[1,2,3,4,5,6,7,8],"b":{"c":[3]}}"#
     );
     // K3: an envelope with a count.
+    const ITEMS: usize = usually(1000, 100);
     let text = format!(
         r#"{{"results":[{}0],"total":1000}}"#,
-        "123456789,".repeat(999)
+        "123456789,".repeat(ITEMS - 1)
     );
     let cut = fit(text.as_bytes(), &Fit::largest_array_in(300, "")).unwrap();
-    assert_eq!((cut.report().total(), cut.bytes().len()), (Some(1000), 296));
+    assert_eq!(
+        (cut.report().total(), cut.bytes().len()),
+        (Some(ITEMS as u64), 296)
+    );
 }
 
 #[test]
@@ -848,7 +869,7 @@ fn a_string_is_cut_between_characters_with_a_note_inside() {
         r"żó\ud83d\ude00\u0041\n\\".repeat(20)
     );
     let settings = |limit| Fit::string_at(limit, "/a").note("…{kept}/{total}");
-    for limit in 40..text.len() as u64 {
+    for limit in (40..text.len() as u64).step_by(usually(1, 97)) {
         let cut = fitted(&text, &settings(limit));
         let value: serde_json::Value = serde_json::from_str(&cut).unwrap();
         assert!(value["a"].as_str().unwrap().contains("…"));
@@ -881,7 +902,7 @@ fn a_string_is_cut_between_characters_with_a_note_inside() {
 fn a_string_is_cut_as_late_as_can_be() {
     // With nothing said about it, at the very end of the room.
     let pairs = format!("\"{}\"", r"\ud83d\ude00".repeat(20));
-    for limit in 14..pairs.len() as u64 {
+    for limit in (14..pairs.len() as u64).step_by(usually(1, 23)) {
         let kept = (limit as usize - 2) / 12;
         let expected = format!("\"{}\"", r"\ud83d\ude00".repeat(kept));
         assert_eq!(
@@ -891,7 +912,7 @@ fn a_string_is_cut_as_late_as_can_be() {
     }
     // Where the numbers that are said lose a digit.
     let plain = format!("\"{}\"", "x".repeat(5000));
-    for limit in 990..1030 {
+    for limit in (990..1030).step_by(usually(1, 7)) {
         let said = |kept: usize| kept.to_string().repeat(3);
         let fits = |kept: &usize| kept + said(*kept).len() + 2 <= limit;
         let kept = (1..1030).rfind(fits).unwrap();
@@ -981,7 +1002,8 @@ fn a_note_may_have_any_characters() {
 /// What is held is held in blocks, and a place may be in any of them.
 #[test]
 fn markers_find_their_place_in_a_large_document() {
-    for before in [0, 1000, 16 * 1024 - 20, 16 * 1024, 40_000] {
+    let pads = [0, 1000, 16 * 1024 - 20, 16 * 1024, 40_000];
+    for before in pads.into_iter().step_by(usually(1, 3)) {
         let pad = "x".repeat(before);
         let text = |array: &str, markers: &str| {
             format!(
@@ -1000,7 +1022,7 @@ fn markers_find_their_place_in_a_large_document() {
 /// What is held is held in blocks, and a character may begin in one and end in the next.
 #[test]
 fn a_character_may_stand_across_blocks() {
-    for pad in 16 * 1024 - 12..16 * 1024 {
+    for pad in (16 * 1024 - 12..16 * 1024).step_by(usually(1, 5)) {
         let pad = "x".repeat(pad);
         for (text, is_valid) in [
             ("😀é€x".as_bytes(), true),
@@ -1020,8 +1042,8 @@ fn a_character_may_stand_across_blocks() {
 
 #[test]
 fn no_more_is_read_than_may_be() {
-    let text = rows(1000);
-    let settings = Fit::array_at(100, "/rows").max_scan(5000);
+    let text = rows(usually(1000, 100));
+    let settings = Fit::array_at(100, "/rows").max_scan(usually(5000, 500));
     let unfit = unfit(&text, &settings);
     assert_eq!(
         (unfit.reason(), unfit.actual(), unfit.actual_is_exact()),

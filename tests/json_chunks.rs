@@ -26,6 +26,7 @@ mod store;
 mod support {
     pub mod json_cases;
     pub mod json_oracle;
+    pub mod miri;
 }
 #[path = "../src/json/template.rs"]
 mod template;
@@ -37,7 +38,7 @@ use pointer::Pointer;
 use proptest::prelude::*;
 use report::{FitReport, Unfit};
 use settings::{Fit, Marker};
-use support::json_cases;
+use support::{json_cases, miri::usually};
 
 type Outcome = Result<(FitReport, Vec<u8>), Unfit>;
 
@@ -80,7 +81,7 @@ proptest! {
             let at = at.index(text.len());
             text[at] = byte;
         }
-        for limit in 0..text.len() as u64 {
+        for limit in (0..text.len() as u64).step_by(usually(1, text.len() / 3 + 1)) {
             let fit = Arc::new(json_cases::settings!(spec, limit).max_scan(text.len() as u64 * 3 / 4 + limit));
             let whole = fed([&text[..]], &fit);
             prop_assert_eq!(&fed(text.chunks(1), &fit), &whole, "limit {}", limit);

@@ -619,6 +619,7 @@ async fn an_inner_error_sends_the_head_and_then_fails() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes, and the size is the point")]
 fn long_work_gives_way() {
     let page = format!("[{}0]", "0,".repeat(1_000_000));
     let response = Mutex::new(Some(json(vec![Step::Data(page.into())], Hint::Declared)));

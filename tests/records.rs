@@ -17,7 +17,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use http_body::{Body, Frame, SizeHint};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
-use support::{Hint, Script, Step, VARIANTS, drive::Drive};
+use support::{Hint, Script, Step, VARIANTS, drive::Drive, miri::usually};
 use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimitLayer, service_fn};
 use tower_body_limit::{
     BodyLimitExt, Error, LimitedBody, Outcome, RecordKind, RecordLimitLayer, RecordLimitedBody,
@@ -407,7 +407,7 @@ fn an_event_leaves_its_id_and_retry_behind() {
         ("id: 1\ndata: far too long", ""),
     ];
     for (stream, left) in cases {
-        for cut in 0..=stream.len() {
+        for cut in (0..=stream.len()).step_by(usually(1, 5)) {
             let (first, second) = stream.split_at(cut);
             let (mut body, reports) = skipping(Sse, 16, script([first, second]));
             assert_eq!(drain(&mut body).0, left, "{stream:?}");
@@ -440,6 +440,11 @@ fn an_event_is_held_until_it_is_whole_and_comments_are_not() {
 }
 
 // What was tried against it.
+
+/// How many frames it takes to see that something would go on for ever.
+const MANY: usize = usually(100_000, 200);
+/// A limit far below what they hold.
+const FEW: u64 = usually(1000, 50);
 
 /// Polls until `polls` frames were asked for, and says how many bytes passed and were allocated at
 /// most at a time.
@@ -482,12 +487,12 @@ fn nothing_grows_without_bound() {
         (Sse, "event: x\n"),
     ];
     for (kind, step) in attacks {
-        let (passed, _, breaches) = play(step, kind, 1000, false, 100_000);
+        let (passed, _, breaches) = play(step, kind, FEW, false, MANY);
         // Line ends pass, too, and are not counted.
-        assert!(passed <= 3000, "{step:?}: {passed}");
+        assert!(passed <= 3 * FEW, "{step:?}: {passed}");
         assert_eq!(breaches, 1, "{step:?}");
 
-        let (passed, memory, _) = play(step, kind, 1000, true, 100_000);
+        let (passed, memory, _) = play(step, kind, FEW, true, MANY);
         assert_eq!(passed, 0, "{step:?}");
         assert!(memory < 64 * 1024, "{step:?}: {memory}");
     }
@@ -498,12 +503,12 @@ fn comments_neither_pass_without_end_nor_stay() {
     // One that never ends.
     let mut body = Script::new([text(":")], Hint::Undeclared).limit_records(Sse, 0);
     assert!(drain(&mut body).1.is_some());
-    let (passed, _, breaches) = play(": for ever", Sse, 1000, false, 100_000);
-    assert_eq!((passed, breaches), (1000, 1));
+    let (passed, _, breaches) = play(": for ever", Sse, FEW, false, MANY);
+    assert_eq!((passed, breaches), (FEW, 1));
     // Any number of them, in an event that never ends.
     let steps = std::iter::once(text("data: 1\n"))
-        .chain((0..100_000).map(|_| Step::Data(Bytes::from_static(b": ping\r\n"))));
-    let (mut body, reports) = skipping(Sse, 1000, Script::new(steps, Hint::Undeclared));
+        .chain((0..MANY).map(|_| Step::Data(Bytes::from_static(b": ping\r\n"))));
+    let (mut body, reports) = skipping(Sse, FEW, Script::new(steps, Hint::Undeclared));
     let memory = allocation_counter::measure(|| {
         assert_eq!(drain(&mut body).0, "data: 1\n");
     });
@@ -523,9 +528,9 @@ fn an_event_that_loses_its_comments_comes_after_the_one_before_it() {
 
 #[test]
 fn what_is_harmless_passes() {
-    let empty_lines = "\n".repeat(1_000_000);
-    let small_events = "data: small\n\n".repeat(10_000);
-    let small_lines = "{\"small\":1}\n".repeat(10_000);
+    let empty_lines = "\n".repeat(10 * MANY);
+    let small_events = "data: small\n\n".repeat(MANY / 10);
+    let small_lines = "{\"small\":1}\n".repeat(MANY / 10);
     for skips in [false, true] {
         for (kind, stream) in [
             (Sse, &empty_lines),
@@ -541,15 +546,16 @@ fn what_is_harmless_passes() {
             assert!(error.is_none() && passed == *stream);
         }
         // A long silence with only pings.
-        let (passed, _, breaches) = play(": ping\n\n", Sse, 10, skips, 100_000);
-        assert_eq!((passed, breaches), (800_000, 0));
+        let (passed, _, breaches) = play(": ping\n\n", Sse, 10, skips, MANY);
+        assert_eq!((passed, breaches), (8 * MANY as u64, 0));
     }
 }
 
 #[test]
 fn a_large_record_leaves_no_large_memory_behind() {
+    const LARGE: usize = usually(8 * 1024 * 1024, 64 * 1024);
     // Of one buffer, so that no frame is freed while the memory of the body is measured.
-    let large = Bytes::from("x".repeat(8 * 1024 * 1024));
+    let large = Bytes::from("x".repeat(LARGE));
     let frames = (0..large.len())
         .step_by(1024)
         .map(|at| large.slice(at..at + 1024));
@@ -558,7 +564,7 @@ fn a_large_record_leaves_no_large_memory_behind() {
         .chain([text("\n"), text("a"), Step::Stall]);
     let (mut body, _) = skipping(
         Lines,
-        16 * 1024 * 1024,
+        2 * LARGE as u64,
         Script::new(steps, Hint::Undeclared),
     );
     let held = allocation_counter::measure(|| {
@@ -576,9 +582,10 @@ fn a_large_record_leaves_no_large_memory_behind() {
         } {
             bytes += frame.unwrap().into_data().unwrap().len();
         }
-        assert_eq!(bytes, 8 * 1024 * 1024 + 1);
+        assert_eq!(bytes, LARGE + 1);
     });
-    assert!(held.bytes_max < 9 * 1024 * 1024, "{}", held.bytes_max);
+    let most = LARGE as u64 + 1024 * 1024;
+    assert!(held.bytes_max < most, "{}", held.bytes_max);
     assert!(held.bytes_current < 24 * 1024, "{}", held.bytes_current);
 }
 
@@ -590,10 +597,10 @@ fn what_is_skipped_does_not_starve_others() {
     assert!(poll(&mut body).is_pending());
     assert!((1..1000).contains(&log.polls()));
     // Bytes one by one cost a poll of the inner body each, and no more.
-    let inner = Script::new((0..10_000).map(|_| text("x")), Hint::Undeclared);
+    let inner = Script::new((0..MANY / 10).map(|_| text("x")), Hint::Undeclared);
     let log = inner.log();
     let _ = drain(&mut inner.limit_records(Lines, 10).skip_oversized());
-    assert_eq!(log.polls(), 10_001);
+    assert_eq!(log.polls(), MANY / 10 + 1);
 }
 
 #[test]

@@ -37,6 +37,8 @@ mod tests {
 
     use proptest::{collection::vec, prelude::*, test_runner::TestRunner};
 
+    use super::support::miri::usually;
+
     fn replay(name: &str, target: fn(&[u8])) {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus");
         let inputs: Vec<_> = fs::read_dir(corpus.join(name))
@@ -44,16 +46,14 @@ mod tests {
             .map(|entry| entry.unwrap().path())
             .collect();
         assert!(inputs.len() > 9, "the corpus of {name} is gone");
-        // Under Miri one takes seconds.
-        for path in inputs.iter().step_by(if cfg!(miri) { 30 } else { 1 }) {
+        for path in inputs.iter().step_by(usually(1, 30)) {
             println!("{}", path.display());
             target(&fs::read(path).unwrap());
         }
 
-        let cases = if cfg!(miri) { 2 } else { 2000 };
         let config = ProptestConfig {
             failure_persistence: None,
-            ..ProptestConfig::with_cases(cases)
+            ..ProptestConfig::with_cases(usually(2000, 2))
         };
         let run = |bytes: Vec<u8>| {
             target(&bytes);

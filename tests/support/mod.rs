@@ -3,6 +3,7 @@
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 pub mod drive;
+pub mod miri;
 
 #[cfg(not(fuzzing))]
 pub mod net;
