@@ -1,6 +1,6 @@
 use std::{
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     task::{Context, Poll, ready},
 };
 
@@ -16,9 +16,8 @@ use crate::{
     error::{BoxError, Error, Subject, TooLarge},
     length::Declared,
     macros::{inner_service_accessors, limit_settings, reporting_settings},
-    memory::Memory,
     policy::{Limits, Policy},
-    watch::{Callbacks, Watcher},
+    watch::{BodyEnd, Callbacks, Watch, Watcher, is_complete},
 };
 
 /// Limits the bodies of requests that a client sends.
@@ -132,16 +131,47 @@ where
         }
         // A body that is at its end has nothing to breach with.
         let may_breach = bound.limit.is_some() && !body.is_end_stream();
-        let memory = may_breach.then(|| Arc::new(Memory::new(callbacks)));
-        let watcher = match &memory {
-            Some(memory) => Watcher(Some(Arc::clone(memory) as _)),
+        let call = may_breach.then(|| Arc::new(Call::new(&self.config)));
+        let watcher = match &call {
+            Some(call) => Watcher(Some(Arc::clone(call) as _)),
             None => callbacks.watcher(),
         };
         let body = LimitedBody::bounded(body, bound, declared, watcher);
         let future = self.inner.call(Request::from_parts(parts, body));
         ResponseFuture {
-            state: State::Called { future, memory },
+            state: State::Called { future, call },
         }
+    }
+}
+
+/// A request that the inner service is working on, shared with its body.
+#[derive(Debug)]
+struct Call {
+    breach: OnceLock<TooLarge>,
+    config: Arc<Config>,
+}
+
+impl Call {
+    fn new(config: &Arc<Config>) -> Self {
+        Self {
+            breach: OnceLock::new(),
+            config: Arc::clone(config),
+        }
+    }
+}
+
+impl<B: Body> Watch<B> for Call {
+    fn breached(&self, error: &TooLarge, _: Pin<&mut Option<B>>) {
+        let _ = self.breach.set(error.clone());
+        self.config.callbacks.breach(error);
+    }
+
+    fn ended(&self, end: BodyEnd) {
+        self.config.callbacks.end(&end);
+    }
+
+    fn is_complete(&self, inner: &B) -> bool {
+        is_complete(inner)
     }
 }
 
@@ -158,7 +188,7 @@ pin_project! {
     #[derive(Debug)]
     #[project = StateProj]
     enum State<F> {
-        Called { #[pin] future: F, memory: Option<Arc<Memory>> },
+        Called { #[pin] future: F, call: Option<Arc<Call>> },
         Refused { error: Option<TooLarge> },
     }
 }
@@ -172,9 +202,9 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Poll::Ready(match self.project().state.project() {
-            StateProj::Called { future, memory } => {
+            StateProj::Called { future, call } => {
                 let result = ready!(future.poll(cx));
-                match memory.as_ref().and_then(|memory| memory.breach()) {
+                match call.as_ref().and_then(|call| call.breach.get()) {
                     Some(error) => Err(error.clone().into()),
                     None => result.map_err(Error::from_service),
                 }

@@ -152,7 +152,10 @@ impl Prefix {
         self.data
     }
 
-    /// Whether this is all of the body.
+    /// Whether this is all of the body that was read.
+    ///
+    /// One that a [`TruncateLayer`](crate::TruncateLayer) has cut ends like a complete one; what was
+    /// cut there its [`TruncationHandle`](crate::TruncationHandle) tells.
     #[must_use]
     pub fn end(&self) -> Truncation {
         self.end

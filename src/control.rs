@@ -320,7 +320,7 @@ where
             StateProj::Misconfigured { error } => {
                 let text = "The limit of this route is not configured correctly.\n";
                 let status = StatusCode::INTERNAL_SERVER_ERROR;
-                let mut answer = respond::with_plain_text(status, text.to_owned())
+                let mut answer = respond::with_plain_text(status, text)
                     .map(|text| ResponseBody::answer(text, None));
                 answer.extensions_mut().insert(*error);
                 Poll::Ready(Ok(answer))

@@ -137,7 +137,7 @@ where
         loop {
             ready!(self.turns.poll(cx));
             let frame = {
-                let _discarding = Discarding::enter();
+                let _discarding = Discarding::set(true);
                 ready!(Pin::new(&mut self.body).poll_frame(cx))
             };
             let Some(Ok(frame)) = frame else {
@@ -251,14 +251,20 @@ pub(crate) fn is_discarding() -> bool {
     DISCARDING.get()
 }
 
+/// Runs code of the user's in which limits are in force, whatever it is called from.
+pub(crate) fn with_limits_in_force<T>(run: impl FnOnce() -> T) -> T {
+    let _in_force = Discarding::set(false);
+    run()
+}
+
 struct Discarding {
     before: bool,
 }
 
 impl Discarding {
-    fn enter() -> Self {
+    fn set(discarding: bool) -> Self {
         Self {
-            before: DISCARDING.replace(true),
+            before: DISCARDING.replace(discarding),
         }
     }
 }

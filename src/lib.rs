@@ -21,10 +21,10 @@ pub mod json;
 mod length;
 mod macros;
 mod media;
-mod memory;
 mod policy;
 #[cfg(feature = "records")]
 mod records;
+mod remainder;
 mod request;
 pub mod respond;
 mod response;

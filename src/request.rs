@@ -1,6 +1,6 @@
 use std::{
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -24,8 +24,8 @@ use crate::{
     error::{BoxError, Subject, TooLarge},
     length::Declared,
     macros::{inner_service_accessors, limit_settings, reporting_settings},
-    memory::{Memory, Remainder},
     policy::{Limits, Policy, higher_of},
+    remainder::Remainder,
     respond::{Answer, RequestHead},
     response_body::ResponseBody,
     watch::{BodyEnd, Callbacks, Watch, Watcher, is_complete},
@@ -367,7 +367,10 @@ where
             limit: control.as_ref().map_or(bound.limit, LimitControl::ceiling),
             ..bound
         };
-        let head = || RequestHead::new(&parts.method, &parts.uri, parts.version, &parts.headers);
+        let head = || {
+            let answer = &config.answer;
+            answer.head(&parts.method, &parts.uri, parts.version, &parts.headers)
+        };
         let sends_unasked = || !expects_continue(parts.version, &parts.headers);
         if let Some(error) = highest.refuses(declared) {
             config.callbacks.refused(&error, highest);
@@ -466,7 +469,7 @@ impl Config {
 /// turns out to be too large, shares this with the service.
 #[derive(Debug)]
 struct Call<B> {
-    memory: Memory,
+    breach: OnceLock<TooLarge>,
     remainder: Remainder<B>,
     config: Arc<Config>,
     head: RequestHead,
@@ -480,7 +483,7 @@ where
     fn new(config: &Arc<Config>, head: RequestHead, sends_unasked: bool) -> Self {
         let may_drain = config.drain.is_some() && !config.keeps_answers && can_drain(&head);
         Self {
-            memory: Memory::new(&config.callbacks),
+            breach: OnceLock::new(),
             remainder: Remainder::new(may_drain),
             config: Arc::clone(config),
             head,
@@ -493,7 +496,7 @@ where
         &self,
         result: Result<Response<ResB>, E>,
     ) -> Result<Response<ResponseBody<ResB>>, E> {
-        let Some(error) = self.memory.breach() else {
+        let Some(error) = self.breach.get() else {
             return result.map(|response| response.map(ResponseBody::passing));
         };
         let replaced = match &result {
@@ -516,11 +519,12 @@ where
 impl<B: Body + Send + Unpin> Watch<B> for Call<B> {
     fn breached(&self, error: &TooLarge, mut rest: Pin<&mut Option<B>>) {
         self.remainder.keep(&mut rest);
-        self.memory.breached(error, rest);
+        let _ = self.breach.set(error.clone());
+        self.config.callbacks.breach(error);
     }
 
     fn ended(&self, end: BodyEnd) {
-        Watch::<B>::ended(&self.memory, end);
+        self.config.callbacks.end(&end);
     }
 
     fn is_complete(&self, inner: &B) -> bool {

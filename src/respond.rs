@@ -78,16 +78,6 @@ pub struct RequestHead {
 }
 
 impl RequestHead {
-    pub(crate) fn new(method: &Method, uri: &Uri, version: Version, headers: &HeaderMap) -> Self {
-        Self {
-            method: method.clone(),
-            uri: uri.clone(),
-            version,
-            accept: headers.get(ACCEPT).cloned(),
-            content_type: headers.get(CONTENT_TYPE).cloned(),
-        }
-    }
-
     /// What is enough where nothing will be answered.
     pub(crate) fn without_fields(method: &Method, version: Version) -> Self {
         Self {
@@ -152,8 +142,7 @@ pub fn standard(error: &TooLarge, head: &RequestHead) -> Response<Bytes> {
 /// ```
 #[must_use]
 pub fn plain_text(error: &TooLarge, _: &RequestHead) -> Response<Bytes> {
-    let text = format!("{}\n", sentence(error));
-    with_plain_text(error.status(), text)
+    with_plain_text(error.status(), line(error))
 }
 
 /// A problem in JSON (RFC 9457), with the status that fits the error.
@@ -211,13 +200,17 @@ pub fn grpc(error: &TooLarge, head: &RequestHead) -> Response<Bytes> {
     response
 }
 
-fn sentence(error: &TooLarge) -> &'static str {
+fn line(error: &TooLarge) -> &'static str {
     match error.subject() {
-        Subject::Request => "The request body is too large.",
-        Subject::Response => "The response body is too large.",
-        Subject::Record => "A record is too large.",
-        Subject::Body => "The body is too large.",
+        Subject::Request => "The request body is too large.\n",
+        Subject::Response => "The response body is too large.\n",
+        Subject::Record => "A record is too large.\n",
+        Subject::Body => "The body is too large.\n",
     }
+}
+
+fn sentence(error: &TooLarge) -> &'static str {
+    line(error).trim_end()
 }
 
 fn problem(error: &TooLarge, more: &str) -> Response<Bytes> {
@@ -234,7 +227,7 @@ fn problem(error: &TooLarge, more: &str) -> Response<Bytes> {
     with_type(status, "application/problem+json", text)
 }
 
-pub(crate) fn with_plain_text(status: StatusCode, text: String) -> Response<Bytes> {
+pub(crate) fn with_plain_text(status: StatusCode, text: impl Into<Bytes>) -> Response<Bytes> {
     with_type(status, "text/plain; charset=utf-8", text)
 }
 
@@ -252,7 +245,11 @@ pub(crate) fn with_type(
 }
 
 /// What a layer answers with, and to which error.
-pub(crate) struct Answer<E = TooLarge>(Arc<MakeAnswer<E>>);
+pub(crate) struct Answer<E = TooLarge> {
+    make: Arc<MakeAnswer<E>>,
+    // Whether it is the standard one, which asks nothing of the head but the media type.
+    is_standard: bool,
+}
 
 type MakeAnswer<E> = dyn Fn(&E, &RequestHead) -> Response<Bytes> + Send + Sync;
 
@@ -262,9 +259,27 @@ impl<E> Answer<E> {
         F: Fn(&E, &RequestHead) -> Response<T> + Send + Sync + 'static,
         T: Into<Bytes>,
     {
-        Self(Arc::new(move |error, head| {
-            answer(error, head).map(Into::into)
-        }))
+        Self {
+            make: Arc::new(move |error, head| answer(error, head).map(Into::into)),
+            is_standard: false,
+        }
+    }
+
+    /// What has to be kept of a request's head for the answer.
+    pub(crate) fn head(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        version: Version,
+        headers: &HeaderMap,
+    ) -> RequestHead {
+        let mut head = RequestHead::without_fields(method, version);
+        head.content_type = headers.get(CONTENT_TYPE).cloned();
+        if !self.is_standard {
+            head.uri = uri.clone();
+            head.accept = headers.get(ACCEPT).cloned();
+        }
+        head
     }
 
     /// The whole answer, with what the closure may have left out, sent while `drain` lasts.
@@ -277,7 +292,7 @@ impl<E> Answer<E> {
     where
         E: Clone + Send + Sync + 'static,
     {
-        let (mut parts, text) = (self.0)(&error, head).into_parts();
+        let (mut parts, text) = (self.make)(&error, head).into_parts();
         match text.len() {
             // A length of zero would end the answer, and with it the drain, at the head.
             0 => parts.headers.remove(CONTENT_LENGTH),
@@ -296,7 +311,10 @@ impl<E> Answer<E> {
 
 impl<E> Clone for Answer<E> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self {
+            make: Arc::clone(&self.make),
+            is_standard: self.is_standard,
+        }
     }
 }
 
@@ -316,7 +334,10 @@ impl Refusal {
 
 impl Default for Answer {
     fn default() -> Self {
-        Self::new(standard)
+        Self {
+            is_standard: true,
+            ..Self::new(standard)
+        }
     }
 }
 

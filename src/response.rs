@@ -270,7 +270,7 @@ where
         let head = match self.config.side {
             // Nothing is answered, so nothing else is asked of it.
             Side::Client => RequestHead::without_fields(request.method(), request.version()),
-            Side::Server | Side::Gateway => RequestHead::new(
+            Side::Server | Side::Gateway => self.config.answer.head(
                 request.method(),
                 request.uri(),
                 request.version(),

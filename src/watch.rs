@@ -4,6 +4,7 @@ use http_body::Body;
 
 use crate::{
     body::Bound,
+    drain::with_limits_in_force,
     error::{Subject, TooLarge},
 };
 
@@ -143,13 +144,13 @@ impl Callbacks {
             "a size limit was exceeded",
         );
         if let Some(on_breach) = &self.on_breach {
-            on_breach(error);
+            with_limits_in_force(|| on_breach(error));
         }
     }
 
     pub(crate) fn end(&self, end: &BodyEnd) {
         if let Some(on_end) = self.on_end.as_ref().filter(|_| !thread::panicking()) {
-            on_end(end);
+            with_limits_in_force(|| on_end(end));
         }
     }
 }

@@ -674,6 +674,17 @@ fn a_marker_is_never_written_over() {
 }
 
 #[test]
+fn two_markers_have_two_names() {
+    let twins = Fit::array_at(130, "/rows").marker(Marker::CapReason, "truncated");
+    for settings in [twins.clone(), twins.clone().markers_at("/_meta")] {
+        assert_eq!(reason(rows(20), &settings), UnfitReason::MarkerTaken);
+    }
+    // One that is left out has none.
+    let none = twins.marker(Marker::Truncated, "");
+    assert!(fitted(rows(20), &none).ends_with(r#""truncated":"size_limit"}"#));
+}
+
+#[test]
 fn markers_need_an_object() {
     let top = "[1,2,3,4,5,6,7,8,9,10]";
     assert_eq!(reason(top, &Fit::array_at(10, "")), UnfitReason::NoPlace);

@@ -5,7 +5,7 @@ mod support;
 mod witness;
 
 use std::{
-    io,
+    io, mem,
     pin::{Pin, pin},
     sync::{
         Arc, Mutex,
@@ -1128,6 +1128,26 @@ async fn what_is_drained_through_another_limit_does_not_count_for_it() {
             assert_eq!(log.polls(), polls, "{found:?} {name}");
             assert_eq!(clock.started(), 1, "{found:?} {name}");
         }
+    }
+}
+
+/// It runs in the midst of a drain, and is not part of it.
+#[tokio::test]
+async fn a_callback_of_another_limit_finds_limits_in_force() {
+    let found = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&found);
+    let outer = RequestSizeLimitLayer::server(MIB).on_end(move |_| {
+        let eleven = LimitedBody::new(Full::new(Bytes::from_static(b"eleven byte")), 10);
+        let read = eleven.collect().now_or_never().expect("it is ready");
+        seen.lock().unwrap().push(read.is_err());
+    });
+    for place in [Found::InTheHead, Found::WhileItIsRead] {
+        let (request, _log) = post(place, vec![data(100); 20]);
+        let inner = draining(MIB, Duration::from_secs(5));
+        let service = outer.layer(inner.layer(BAD_REQUEST));
+        let response = service.oneshot(request).await.unwrap();
+        assert_eq!(Drive::to_end(response.into_body()).outline(), "30 1 end");
+        assert_eq!(mem::take(&mut *found.lock().unwrap()), [true], "{place:?}");
     }
 }
 

@@ -2,13 +2,9 @@
 
 use std::{
     convert::Infallible,
-    env, fs, io,
+    fs, io,
     path::PathBuf,
-    process,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use axum::{Router, body::Body, extract::Request};
@@ -16,11 +12,9 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use http::{Response, StatusCode, header::CONTENT_TYPE};
 use serde_json::Value;
-use tokio::{
-    net::{TcpListener, UnixListener},
-    sync::mpsc,
-    task::JoinHandle,
-};
+#[cfg(unix)]
+use tokio::net::UnixListener;
+use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
 
 use super::{
     backend::Backend,
@@ -31,11 +25,15 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Over {
     Tcp,
+    #[cfg(unix)]
     Unix,
 }
 
 impl Over {
+    #[cfg(unix)]
     pub(crate) const ALL: [Self; 2] = [Self::Tcp, Self::Unix];
+    #[cfg(not(unix))]
+    pub(crate) const ALL: [Self; 1] = [Self::Tcp];
 }
 
 /// Whether a length is declared.
@@ -99,11 +97,9 @@ impl Server {
                 let task = tokio::spawn(axum::serve(listener, app).into_future());
                 (uri, None, task)
             }
+            #[cfg(unix)]
             Over::Unix => {
-                static COUNT: AtomicU64 = AtomicU64::new(0);
-                let (process, count) = (process::id(), COUNT.fetch_add(1, Relaxed));
-                let name = format!("mcp-client-{process}-{count}.socket");
-                let socket = env::temp_dir().join(name);
+                let socket = unused_path();
                 let listener = UnixListener::bind(&socket)?;
                 let task = tokio::spawn(axum::serve(listener, app).into_future());
                 (String::from("http://localhost/mcp"), Some(socket), task)
@@ -124,8 +120,9 @@ impl Server {
     /// A client of it.
     pub(crate) fn client(&self, limits: Limits) -> Backend {
         let http = match &self.socket {
+            #[cfg(unix)]
             Some(socket) => stack::over_unix(&limits, socket.clone()),
-            None => stack::over_tcp(&limits),
+            _ => stack::over_tcp(&limits),
         };
         Backend::new(http, limits)
     }
@@ -135,6 +132,19 @@ impl Server {
         let seen = self.seen.lock();
         seen.unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// A path for a socket, one for each server of each process.
+#[cfg(unix)]
+fn unused_path() -> PathBuf {
+    use std::{
+        env, process,
+        sync::atomic::{AtomicU64, Ordering::Relaxed},
+    };
+
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let (process, count) = (process::id(), COUNT.fetch_add(1, Relaxed));
+    env::temp_dir().join(format!("mcp-client-{process}-{count}.socket"))
 }
 
 impl Drop for Server {

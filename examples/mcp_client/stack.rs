@@ -1,17 +1,16 @@
 //! The tower stack: hyper-util's client, and around it a bound for each thing that a reader gathers.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, Uri};
+use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::{
     client::legacy::{self, Client, connect::Connect},
-    rt::{TokioExecutor, TokioIo},
+    rt::TokioExecutor,
 };
-use tokio::net::UnixStream;
-use tower::{ServiceBuilder, service_fn, util::BoxCloneSyncService};
+use tower::{ServiceBuilder, util::BoxCloneSyncService};
 use tower_body_limit::{
     MediaTypeLimits, RecordLimitLayer, RecordLimitedBody, ResponseBody, ResponseSizeLimitLayer,
     TruncateLayer, TruncatedBody,
@@ -48,8 +47,12 @@ pub(crate) fn over_tcp(limits: &Limits) -> Http {
     stack(limits, Client::builder(TokioExecutor::new()).build_http())
 }
 
-pub(crate) fn over_unix(limits: &Limits, socket: PathBuf) -> Http {
-    let connector = service_fn(move |_: Uri| {
+#[cfg(unix)]
+pub(crate) fn over_unix(limits: &Limits, socket: std::path::PathBuf) -> Http {
+    use hyper_util::rt::TokioIo;
+    use tokio::net::UnixStream;
+
+    let connector = tower::service_fn(move |_: http::Uri| {
         let socket = socket.clone();
         Box::pin(async move { UnixStream::connect(socket).await.map(TokioIo::new) })
     });

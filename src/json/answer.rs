@@ -2,13 +2,12 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 
 use super::report::Unfit;
-use crate::respond::{RequestHead, with_type};
+use crate::respond::{RequestHead, with_plain_text, with_type};
 
 /// What a layer answers with unless told otherwise.
 pub(super) fn standard(unfit: &Unfit, _: &RequestHead) -> Response<Bytes> {
     let text = format!("{}\n", unfit.sentence());
-    let status = StatusCode::INTERNAL_SERVER_ERROR;
-    with_type(status, "text/plain; charset=utf-8", text)
+    with_plain_text(StatusCode::INTERNAL_SERVER_ERROR, text)
 }
 
 /// Answers with a JSON-RPC error: code -32603, and the `id` of the message that did not fit.

@@ -49,11 +49,13 @@ pub(super) enum End {
 
 impl Document {
     pub(super) fn new(fit: Arc<Fit>, hint: &SizeHint, headers: &HeaderMap) -> Self {
-        let declared = hint.exact().map(Declared::Exactly);
-        let declared = declared.unwrap_or_else(|| Declared::by_headers(headers));
+        let stated = match Declared::by_headers(headers) {
+            Declared::Exactly(bytes) => Some(bytes),
+            _ => None,
+        };
         Self {
             fit,
-            declared: declared.bytes(),
+            declared: hint.exact().or(stated),
             held: Held::default(),
             chunk: Bytes::new(),
             trailers: None,

@@ -242,7 +242,7 @@ impl MarkerPlace {
         };
         let at = |object: Object| Some((object, store.point(object.end?)));
         let (object, point) = object.and_then(at).ok_or(UnfitReason::NoPlace)?;
-        if object.has_marker && new.is_none() {
+        if fit.has_twin_markers() || (object.has_marker && new.is_none()) {
             return Err(UnfitReason::MarkerTaken);
         }
         let mut before = String::from(if object.is_empty { "" } else { "," });

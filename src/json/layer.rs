@@ -385,12 +385,15 @@ where
     }
 
     fn call(&mut self, request: Request<ReqB>) -> Self::Future {
-        let head = RequestHead::new(
-            request.method(),
-            request.uri(),
-            request.version(),
-            request.headers(),
-        );
+        let head = match &self.config.answer {
+            Some(answer) => answer.head(
+                request.method(),
+                request.uri(),
+                request.version(),
+                request.headers(),
+            ),
+            None => RequestHead::without_fields(request.method(), request.version()),
+        };
         let offset = request.extensions().get().copied();
         let future = self.inner.call(request);
         ResponseFuture {

@@ -166,7 +166,7 @@ pub enum UnfitReason {
     NothingKept,
     /// There is no object for the markers.
     NoPlace,
-    /// A marker's name is already taken where it should go.
+    /// A marker's name is already taken where it should go, by a member or by another marker.
     MarkerTaken,
     /// A key on the way to a pointer comes twice in one object.
     Ambiguous,

@@ -292,7 +292,8 @@ impl Fit {
 
     /// Calls a marker `name`; an empty name leaves it out.
     ///
-    /// A document that already has a member of that name in that place cannot be cut.
+    /// A document that already has a member of that name in that place cannot be cut, nor can any if
+    /// two of its markers have one name.
     ///
     /// # Examples
     ///
@@ -391,13 +392,24 @@ impl Fit {
     }
 
     /// The markers that a document gets.
-    pub(super) fn markers(&self) -> impl Iterator<Item = (Marker, &str)> {
+    pub(super) fn markers(&self) -> impl Iterator<Item = (Marker, &str)> + Clone {
         let cuts_string = matches!(self.cut, Cut::String(_));
         self.names.iter().filter(move |(marker, _)| match marker {
             Marker::Truncated | Marker::CapReason => true,
             Marker::NextOffset | Marker::Total => !cuts_string,
             Marker::Note => !cuts_string && self.note.is_some(),
         })
+    }
+
+    /// Whether two markers of a document have one name.
+    pub(super) fn has_twin_markers(&self) -> bool {
+        let mut names = self.markers().map(|(_, name)| name);
+        while let Some(name) = names.next() {
+            if names.clone().any(|other| other == name) {
+                return true;
+            }
+        }
+        false
     }
 
     /// What ends a string that was cut.
@@ -437,7 +449,7 @@ impl Names {
         }
     }
 
-    fn iter(&self) -> impl Iterator<Item = (Marker, &str)> {
+    fn iter(&self) -> impl Iterator<Item = (Marker, &str)> + Clone {
         let all = self.0.iter().map(|(marker, name)| (*marker, &**name));
         all.filter(|(_, name)| !name.is_empty())
     }

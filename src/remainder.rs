@@ -1,51 +1,7 @@
 use std::{
     fmt, mem,
-    pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
-
-use http_body::Body;
-
-use crate::{
-    error::TooLarge,
-    watch::{BodyEnd, Callbacks, Watch, is_complete},
-};
-
-/// What a service knows of a request that it let pass: shared with the request's body, which may be
-/// anywhere by the time it breaches.
-#[derive(Debug)]
-pub(crate) struct Memory {
-    breach: OnceLock<TooLarge>,
-    callbacks: Arc<Callbacks>,
-}
-
-impl Memory {
-    pub(crate) fn new(callbacks: &Arc<Callbacks>) -> Self {
-        Self {
-            breach: OnceLock::new(),
-            callbacks: Arc::clone(callbacks),
-        }
-    }
-
-    pub(crate) fn breach(&self) -> Option<&TooLarge> {
-        self.breach.get()
-    }
-}
-
-impl<B: Body> Watch<B> for Memory {
-    fn breached(&self, error: &TooLarge, _: Pin<&mut Option<B>>) {
-        let _ = self.breach.set(error.clone());
-        self.callbacks.breach(error);
-    }
-
-    fn ended(&self, end: BodyEnd) {
-        self.callbacks.end(&end);
-    }
-
-    fn is_complete(&self, inner: &B) -> bool {
-        is_complete(inner)
-    }
-}
 
 /// What is left of a request whose body breached, to be drained, if that is wanted.
 pub(crate) struct Remainder<B>(Mutex<Rest<B>>);
