@@ -255,7 +255,7 @@ fn a_request_that_is_taken_out_of_its_limit_is_over_for_that() {
             (3, 8, Outcome::Complete),
         ] {
             let witness = Witness::default();
-            let layer = watched!(RequestSizeLimitLayer::server(10), witness);
+            let layer = watched!(RequestSizeLimitLayer::server(1).adjustable(20), witness);
             let got = Slot::<Limited>::default();
             let slot = got.clone();
             let mut service = layer.layer(service_fn(move |request: Limited| {
@@ -264,7 +264,11 @@ fn a_request_that_is_taken_out_of_its_limit_is_over_for_that() {
             }));
             let script = Script::new([data(4), data(4)], hint.clone());
             let _call = service.call(Request::new(script));
-            let mut drive = Drive::new(take(&got).unwrap().into_body());
+            let request = take(&got).unwrap();
+            // A limit that was set counts even if nothing was read under it.
+            let control = request.extensions().get::<LimitControl>().unwrap();
+            control.set(10).unwrap();
+            let mut drive = Drive::new(request.into_body());
             for _ in 0..polls {
                 drive.step();
             }

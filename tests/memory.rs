@@ -183,6 +183,12 @@ fn an_accepted_message_costs_no_allocation() {
         allocations(client.clone(), nothing(), Empty::<Bytes>::new()),
         0
     );
+    // What it takes to adjust the limit is paid by all, what it takes to answer a breach is not.
+    let adjustable = server.clone().adjustable(MIB);
+    let without_body = allocations(adjustable.clone(), nothing(), Empty::<Bytes>::new());
+    for body in bodies() {
+        assert!(allocations(adjustable.clone(), nothing(), body) > without_body);
+    }
     for body in bodies() {
         assert!(allocations(server.clone(), nothing(), body.clone()) <= 1);
         assert!(allocations(client.clone(), nothing(), body) <= 1);
