@@ -102,7 +102,8 @@ pub(crate) fn forget_the_whole(headers: &mut HeaderMap) {
     }
 }
 
-fn values_of(field: &HeaderValue) -> impl Iterator<Item = &[u8]> {
+/// The values of a field that may hold a list.
+pub(crate) fn values_of(field: &HeaderValue) -> impl Iterator<Item = &[u8]> {
     field
         .as_bytes()
         .split(|&byte| byte == b',')

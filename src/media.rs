@@ -3,6 +3,8 @@ use http::{
     header::{CONTENT_ENCODING, CONTENT_TYPE},
 };
 
+use crate::length::values_of;
+
 /// The media type of a message without its parameters; `None` if it states none that can be read,
 /// or several.
 pub(crate) fn essence(headers: &HeaderMap) -> Option<&str> {
@@ -30,13 +32,9 @@ pub(crate) fn is_one_of(headers: &HeaderMap, types: &[&str]) -> bool {
 
 /// Whether a body is encoded, by anything but `identity`, which stands for no encoding.
 pub(crate) fn is_encoded(headers: &HeaderMap) -> bool {
-    let mut values = headers.get_all(CONTENT_ENCODING).iter();
-    values.any(|value| {
-        !value
-            .as_bytes()
-            .trim_ascii()
-            .eq_ignore_ascii_case(b"identity")
-    })
+    let fields = headers.get_all(CONTENT_ENCODING).iter();
+    let mut codings = fields.flat_map(values_of);
+    codings.any(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"))
 }
 
 /// JSON by name or by suffix (RFC 6839).

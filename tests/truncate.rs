@@ -314,9 +314,13 @@ fn page(status: u16, headers: Headers<'_>, script: Script) -> Response<Script> {
 fn by_default_only_readable_errors_are_cut() {
     let ty = CONTENT_TYPE.as_str();
     let encoding = CONTENT_ENCODING.as_str();
-    let table: [(u16, Headers<'_>, bool); 22] = [
+    let table: [(u16, Headers<'_>, bool); 26] = [
         (500, &[], true),
         (500, &[(encoding, "identity")], true),
+        (500, &[(encoding, "identity, Identity")], true),
+        (500, &[(encoding, "")], true),
+        (500, &[(encoding, "identity, br")], false),
+        (500, &[(encoding, "identity"), (encoding, "gzip")], false),
         (400, &[], true),
         (404, &[(ty, "text/html; charset=utf-8")], true),
         (599, &[(ty, "application/jsonp")], true),
