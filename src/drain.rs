@@ -13,6 +13,7 @@ use bytes::Bytes;
 use http_body::Body;
 
 use crate::{
+    flush::Yields,
     task::{SyncTask, Task},
     turns::Turns,
 };
@@ -90,6 +91,7 @@ impl DrainPolicy {
             turns: Turns::default(),
         };
         let draining = Draining {
+            yields: Yields::TO_FLUSH,
             discard: Some(discard),
             clock,
             spawn: self.spawn,
@@ -174,6 +176,8 @@ where
 
 /// The part of a drain that the answer waits for.
 struct Draining<B> {
+    // The answer goes out before what has come already is read.
+    yields: Yields,
     // None once it has ended.
     discard: Option<Discard<B>>,
     clock: Clock,
@@ -191,6 +195,7 @@ where
         let Some(discard) = &mut this.discard else {
             return Poll::Ready(());
         };
+        ready!(this.yields.poll(cx));
         // The body first: what has come was heard, however late this task has its turn.
         let left = match discard.poll(&mut this.clock.heard, cx) {
             Poll::Ready(End::Whole) => {

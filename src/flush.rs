@@ -38,9 +38,26 @@ impl Flush {
     }
 }
 
-/// How often to be Pending. An encoder outside takes the first as a sign to flush its own buffer, and
-/// does not hand it on.
-const YIELDS: u8 = 2;
+/// Makes a server send what a body has yielded so far, before the body goes on: is Pending a few times,
+/// each time having woken the task.
+#[derive(Debug, Default)]
+pub(crate) struct Yields {
+    left: u8,
+}
+
+impl Yields {
+    /// An encoder outside takes the first as a sign to flush its own buffer, and does not hand it on.
+    pub(crate) const TO_FLUSH: Self = Self { left: 2 };
+
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(left) = self.left.checked_sub(1) else {
+            return Poll::Ready(());
+        };
+        self.left = left;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
 
 /// An error on its way out of a body.
 #[derive(Debug, Default)]
@@ -54,7 +71,7 @@ pub(crate) struct Failure {
 struct Waiting {
     error: Error,
     timer: Option<SyncTask>,
-    yields: u8,
+    yields: Yields,
 }
 
 impl Failure {
@@ -69,7 +86,7 @@ impl Failure {
         self.waiting = Some(Box::new(Waiting {
             error,
             timer: None,
-            yields: 0,
+            yields: Yields::default(),
         }));
     }
 
@@ -97,16 +114,12 @@ impl Waiting {
             .flatten();
         self.timer = timer.map(SyncTask::new);
         if self.timer.is_none() {
-            self.yields = YIELDS;
+            self.yields = Yields::TO_FLUSH;
         }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Some(yields) = self.yields.checked_sub(1) {
-            self.yields = yields;
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
+        ready!(self.yields.poll(cx));
         match &mut self.timer {
             Some(timer) => timer.poll(cx),
             None => Poll::Ready(()),
