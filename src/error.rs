@@ -267,12 +267,9 @@ impl Error {
 
     /// Our own error out of whatever it was wrapped in, or else what it was.
     fn flattened(error: BoxError) -> Result<Self, BoxError> {
-        match error.downcast::<Self>() {
-            Ok(own) => Ok(*own),
-            Err(other) => match TooLarge::find(&*other) {
-                Some(too_large) => Ok(Self::TooLarge(too_large.clone())),
-                None => Err(other),
-            },
+        match TooLarge::find(&*error) {
+            Some(too_large) => Ok(Self::TooLarge(too_large.clone())),
+            None => error.downcast().map(|own| *own),
         }
     }
 }

@@ -73,10 +73,8 @@ pub(crate) fn is_endless(headers: &HeaderMap) -> bool {
 pub(crate) fn is_streamed(headers: &HeaderMap) -> bool {
     is_endless(headers)
         || is_json_lines(headers)
-        || is_one_of(
-            headers,
-            &["application/json-seq", "application/connect+json"],
-        )
+        || is_one_of(headers, &["application/json-seq"])
+        || essence(headers).is_some_and(|essence| has_prefix(essence, "application/connect+"))
         || headers.get(CONTENT_TYPE).is_some_and(is_grpc)
 }
 
@@ -84,10 +82,14 @@ pub(crate) fn is_streamed(headers: &HeaderMap) -> bool {
 pub(crate) fn is_grpc(content_type: &HeaderValue) -> bool {
     const GRPC: &str = "application/grpc";
     essence_of(content_type).is_some_and(|essence| {
-        let start = essence.get(..GRPC.len());
-        start.is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
+        has_prefix(essence, GRPC)
             && matches!(essence.as_bytes().get(GRPC.len()), None | Some(b'+' | b'-'))
     })
+}
+
+fn has_prefix(essence: &str, prefix: &str) -> bool {
+    let start = essence.get(..prefix.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
 fn has_suffix(essence: &str, suffix: &str) -> bool {

@@ -5,7 +5,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Request, Response, response::Parts};
+use http::{Request, Response, StatusCode, header::CONTENT_RANGE, response::Parts};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
@@ -30,7 +30,7 @@ use crate::{
 /// By default only responses whose status is an error (4xx, 5xx) are cut, and of these no JSON, no
 /// event stream, and nothing with a `Content-Encoding` other than `identity`. Zero keeps nothing, and does not poll the
 /// inner body at all. If the declared length is over the limit, the headers that describe the whole
-/// (`Content-Length`, digests, `ETag`, `Accept-Ranges`) are removed.
+/// (`Content-Length`, digests, `ETag`, `Accept-Ranges`, of a 206 `Content-Range`) are removed.
 ///
 /// A limit of size is not a limit of time: a peer that stalls *before* the limit is waited for. Put a
 /// timeout outside.
@@ -187,6 +187,9 @@ where
         };
         if Declared::by_message(&body.size_hint(), &parts.headers).exceeds(limit) {
             forget_the_whole(&mut parts.headers);
+            if parts.status == StatusCode::PARTIAL_CONTENT {
+                parts.headers.remove(CONTENT_RANGE);
+            }
         }
         let body = TruncatedBody::new(body, limit);
         let mut handle = body.handle();
@@ -381,7 +384,13 @@ where
                 return Poll::Ready(None);
             }
         };
-        let (Some(remaining), Some(data)) = (this.remaining.as_mut(), frame.data_ref()) else {
+        let Some(remaining) = this.remaining else {
+            return Poll::Ready(Some(Ok(frame)));
+        };
+        let Some(data) = frame.data_ref() else {
+            if inner.is_end_stream() {
+                self.finish(Truncation::Complete);
+            }
             return Poll::Ready(Some(Ok(frame)));
         };
         // A frame that is longer than what remains of a u64 does not fit in memory.

@@ -319,6 +319,22 @@ fn nested_limits_look_like_one_whatever_is_between_them() {
     }
 }
 
+/// The variants are public, so somebody may have put one around a breach.
+#[test]
+fn a_breach_inside_one_of_our_own_errors_is_taken_out() {
+    let made: [fn(BoxError) -> Error; 2] = [Error::Body, Error::Service];
+    for variant in VARIANTS {
+        for make in made {
+            let script = Script::new([data(11)], variant.clone());
+            let between = script
+                .limited(10)
+                .map_err(move |error| make(Box::new(io::Error::other(error))));
+            let error = Drive::to_end(between.limited(100)).error.unwrap();
+            assert_eq!(error.too_large().unwrap().limit(), 10);
+        }
+    }
+}
+
 #[test]
 fn an_inner_failure_keeps_its_type_through_nested_limits() {
     for variant in VARIANTS {

@@ -685,6 +685,25 @@ fn two_markers_have_two_names() {
     for settings in [twins.clone(), twins.clone().markers_at("/_meta")] {
         assert_eq!(reason(rows(20), &settings), UnfitReason::MarkerTaken);
     }
+    // In headers, where case and underlines make no difference, neither.
+    for name in ["truncated", "TRUNCATED"] {
+        let twins = twins.clone().marker(Marker::CapReason, name);
+        assert_eq!(
+            reason(rows(20), &twins.markers_in_headers()),
+            UnfitReason::MarkerTaken
+        );
+    }
+    let twins_there = Fit::array_at(130, "/rows").marker(Marker::Total, "next-offset");
+    assert!(fitted(rows(20), &twins_there).contains(r#""next-offset":20"#));
+    assert_eq!(
+        reason(rows(20), &twins_there.markers_in_headers()),
+        UnfitReason::MarkerTaken
+    );
+    // The note is no header.
+    let note = Fit::array_at(130, "/rows")
+        .note("cut")
+        .marker(Marker::Note, "truncated");
+    assert!(fitted(rows(20), &note.markers_in_headers()).ends_with("]}"));
     // One that is left out has none.
     let none = twins.marker(Marker::Truncated, "");
     assert!(fitted(rows(20), &none).ends_with(r#""truncated":"size_limit"}"#));

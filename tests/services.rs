@@ -1026,7 +1026,7 @@ async fn holds(layer: &ResponseSizeLimitLayer, version: Version, types: &[&str])
 
 #[tokio::test]
 async fn streams_are_never_held() {
-    let table: [(&[&str], bool); 23] = [
+    let table: [(&[&str], bool); 26] = [
         (&[], true),
         (&["text/plain"], true),
         (&["application/json"], true),
@@ -1046,6 +1046,9 @@ async fn streams_are_never_held() {
         (&["application/jsonl"], false),
         (&["application/json-seq"], false),
         (&["application/connect+json"], false),
+        (&["application/connect+proto"], false),
+        (&["Application/Connect+Proto"], false),
+        (&["application/connect"], true),
         (&["application/stream+json"], false),
         (&["text/plain", "text/event-stream"], true),
         (&["text/event-stream", "text/plain"], true),

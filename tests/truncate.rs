@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{
     HeaderMap, Method, Request, Response,
-    header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE},
+    header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE},
 };
 use http_body::{Body, SizeHint};
 use http_body_util::{BodyExt, Full};
@@ -51,7 +51,7 @@ fn it_stops_at_the_limit_with_a_clean_end_and_says_how() {
         ),
         (
             vec![data(4), data(4), Trailers],
-            ("4 4 trailers end", 4, Complete),
+            ("4 4 trailers end", 3, Complete),
             ("4 4 trailers end", 4, Complete),
         ),
         (
@@ -225,6 +225,19 @@ fn the_handle_says_nothing_before_the_end() {
         drop(drive);
         assert_eq!(handle.get(), None);
     }
+}
+
+/// A server stops at `is_end_stream`.
+#[test]
+fn the_handle_knows_of_the_end_after_trailers() {
+    let script = Script::new([data(4), Trailers], Hint::EndOnly);
+    let mut drive = Drive::new(TruncatedBody::new(script, N));
+    let handle = drive.body.handle();
+    assert_eq!(drive.step(), "4");
+    assert_eq!(handle.get(), None);
+    assert_eq!(drive.step(), "trailers");
+    assert!(drive.body.is_end_stream());
+    assert_eq!(handle.get(), Some(Truncation::Complete));
 }
 
 #[test]
@@ -412,6 +425,28 @@ fn check_headers(before: &HeaderMap, after: &HeaderMap, all_stay: bool) {
     for (name, value) in OF_ANY_PART {
         assert_eq!(after[name], value);
     }
+}
+
+/// What is left is no longer that range. With 416 the field says how long the whole is.
+#[test]
+fn a_part_that_was_cut_is_not_the_range_it_was() {
+    let all = TruncateLayer::new_with(|_| Some(N));
+    for (status, range, stays) in [(206, "bytes 0-11/100", false), (416, "bytes */100", true)] {
+        let script = Script::new([data(12)], Hint::Declared);
+        let response = page(status, &[(CONTENT_RANGE.as_str(), range)], script);
+        let response = cut(&all, &Method::GET, response);
+        assert_eq!(response.headers().contains_key(CONTENT_RANGE), stays);
+    }
+    let whole = page(
+        206,
+        &[(CONTENT_RANGE.as_str(), "bytes 0-3/100")],
+        Script::new([data(4)], Hint::Declared),
+    );
+    assert!(
+        cut(&all, &Method::GET, whole)
+            .headers()
+            .contains_key(CONTENT_RANGE)
+    );
 }
 
 #[test]

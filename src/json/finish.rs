@@ -229,6 +229,9 @@ struct MarkerPlace {
 impl MarkerPlace {
     /// `None` if there are none.
     fn find(fit: &Fit, store: &Store, places: &Places) -> Result<Option<Self>, UnfitReason> {
+        if fit.marks_headers() && fit.has_twin_markers() {
+            return Err(UnfitReason::MarkerTaken);
+        }
         let Some(place) = fit.place().filter(|_| fit.markers().next().is_some()) else {
             return Ok(None);
         };

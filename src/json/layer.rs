@@ -309,7 +309,7 @@ impl JsonFitLayer {
         self
     }
 
-    /// The highest limit, in bytes, that a [`FitLimit`] may set; the layer's own unless told.
+    /// How far, in bytes, a [`FitLimit`] may raise the limit. Without this it can only lower it.
     #[must_use]
     pub fn override_ceiling(mut self, bytes: u64) -> Self {
         self.config_mut().ceiling = bytes;
@@ -465,7 +465,7 @@ impl Config {
                     (Marker::NextOffset, Some(offset)) => Some(offset.into()),
                     (Marker::NextOffset, None) | (Marker::Note, _) => None,
                 };
-                let name = format!("x-{}", name.replace('_', "-")).parse::<HeaderName>();
+                let name = self.fit.full_name(name).parse::<HeaderName>();
                 if let (Ok(name), Some(value)) = (name, value) {
                     parts.headers.insert(name, value);
                 }

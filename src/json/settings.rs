@@ -1,4 +1,4 @@
-use std::fmt::Write;
+use std::{borrow::Cow, fmt::Write};
 
 use super::{pointer::Pointer, template::Template};
 
@@ -283,7 +283,8 @@ impl Fit {
     /// Leaves the document without markers.
     ///
     /// A [`JsonFitLayer`](super::JsonFitLayer) puts them into the response's headers instead, each
-    /// under its name with `x-` before it and `-` for `_`: `x-next-offset`. The note is not among them.
+    /// under its name with `x-` before it and `-` for `_`: `x-next-offset`. The note is not among them,
+    /// nor is a marker whose name cannot be part of a header's.
     #[must_use]
     pub fn markers_in_headers(mut self) -> Self {
         self.place = Some(Place::Headers);
@@ -397,15 +398,26 @@ impl Fit {
         self.names.iter().filter(move |(marker, _)| match marker {
             Marker::Truncated | Marker::CapReason => true,
             Marker::NextOffset | Marker::Total => !cuts_string,
-            Marker::Note => !cuts_string && self.note.is_some(),
+            Marker::Note => !cuts_string && self.note.is_some() && !self.marks_headers(),
         })
+    }
+
+    /// What a marker is called where it goes.
+    pub(super) fn full_name<'a>(&self, name: &'a str) -> Cow<'a, str> {
+        if self.marks_headers() {
+            format!("x-{}", name.replace('_', "-").to_ascii_lowercase()).into()
+        } else {
+            name.into()
+        }
     }
 
     /// Whether two markers of a document have one name.
     pub(super) fn has_twin_markers(&self) -> bool {
         let has_twin = |(marker, name)| {
             let mut markers = self.markers();
-            markers.any(|(other, its_name)| other != marker && its_name == name)
+            markers.any(|(other, its_name)| {
+                other != marker && self.full_name(its_name) == self.full_name(name)
+            })
         };
         self.markers().any(has_twin)
     }
