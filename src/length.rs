@@ -89,7 +89,7 @@ pub(crate) fn is_bodiless(method: &Method, status: StatusCode) -> bool {
         || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
 }
 
-/// Removes the headers that describe a body as it was before it was changed.
+/// Removes the headers, or trailers, that describe a body as it was before it was changed.
 pub(crate) fn forget_the_whole(headers: &mut HeaderMap) {
     const DIGESTS: [HeaderName; 4] = [
         HeaderName::from_static("content-digest"),

@@ -18,7 +18,7 @@ use crate::{
     body::LimitedBody,
     error::{BoxError, Error},
     hold::Held,
-    length::Declared,
+    length::{Declared, forget_the_whole},
     turns::Turns,
 };
 
@@ -129,6 +129,9 @@ impl Document {
             Some(Ok((report, blocks))) => {
                 for block in blocks {
                     self.held.push(Frame::data(block));
+                }
+                if let Some(trailers) = &mut self.trailers {
+                    forget_the_whole(trailers);
                 }
                 End::Changed(report, self.with_trailers())
             }

@@ -21,6 +21,7 @@ use crate::{
     body::LimitedBody,
     error::{BoxError, Error},
     hold::Held,
+    length::forget_the_whole,
     records::{finder::Seen, remnant::Remnant, sse::Sse},
     response_body::Rewrite,
     turns::Turns,
@@ -398,7 +399,8 @@ where
                     match ready!(body.as_mut().poll_frame(cx)).transpose() {
                         Ok(Some(frame)) => match frame.into_data() {
                             Ok(chunk) => chunk,
-                            Err(trailers) => {
+                            Err(mut trailers) => {
+                                trailers.trailers_mut().map(forget_the_whole);
                                 self.close();
                                 self.ready.push(trailers);
                                 continue;

@@ -47,7 +47,7 @@ use crate::{
 /// | is larger, and cannot | see below |
 ///
 /// A response that was changed has a [`FitReport`] in its extensions; its `Content-Length` is corrected,
-/// digests, `ETag` and `Accept-Ranges` are gone, and trailers are kept. A body that cannot be made to
+/// digests, `ETag` and `Accept-Ranges` are gone, and trailers other than digests are kept. A body that cannot be made to
 /// fit is given up as soon as that is settled. [`server`](Self::server) puts an
 /// [answer](Self::answer_with) in its place, which has the [`Unfit`] in its extensions; with
 /// [`client`](Self::client) the head stays, and the body fails.

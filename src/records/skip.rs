@@ -9,7 +9,7 @@ use super::{
     search::CR,
     sse::Sse,
 };
-use crate::hold::Held;
+use crate::{hold::Held, length::forget_the_whole};
 
 /// Takes the records that are too large out of a stream, and holds each record until it is known
 /// whether it is.
@@ -70,7 +70,8 @@ impl Skip {
     }
 
     /// Takes trailers in.
-    pub(super) fn take_trailers(&mut self, trailers: Frame<Bytes>) {
+    pub(super) fn take_trailers(&mut self, mut trailers: Frame<Bytes>) {
+        trailers.trailers_mut().map(forget_the_whole);
         self.close();
         self.ready.push(trailers);
     }

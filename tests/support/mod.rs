@@ -20,7 +20,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 
 /// One thing that a scripted body does when it is polled.
@@ -28,7 +28,7 @@ use http_body::{Body, Frame, SizeHint};
 pub enum Step {
     /// A frame of data, empty or not.
     Data(Bytes),
-    /// A frame of trailers with one field, `x-trailer: end`.
+    /// A frame of trailers, `x-trailer: end` and a digest of the whole.
     Trailers,
     /// Pending once, with a wake-up.
     Pending,
@@ -145,7 +145,11 @@ impl Body for Script {
             Some(Step::Data(data)) => Some(Ok(Frame::data(data))),
             Some(Step::Trailers) => {
                 let end = HeaderValue::from_static("end");
-                let trailers = HeaderMap::from_iter([("x-trailer".parse().unwrap(), end)]);
+                let digest = HeaderValue::from_static("sha-256=:x:");
+                let trailers = HeaderMap::from_iter([
+                    (HeaderName::from_static("x-trailer"), end),
+                    (HeaderName::from_static("content-digest"), digest),
+                ]);
                 Some(Ok(Frame::trailers(trailers)))
             }
             Some(Step::Pending) => {
