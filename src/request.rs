@@ -219,6 +219,8 @@ impl RequestSizeLimitLayer {
     /// of a tokio runtime, or in one without timers, nothing is drained. That there are no timers tokio
     /// says only by a panic; it is caught, but a program with `panic = "abort"` has to enable them.
     ///
+    /// Drained is behind the answers of this layer, not behind one that a handler makes of the error.
+    ///
     /// A timeout for the body of the *response*, outside of this layer, has to be longer than the
     /// deadline, or it breaks off the last byte. One for the body of the request ends the drain, and the
     /// answer arrives all the same.

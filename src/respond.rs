@@ -13,7 +13,8 @@
 //!
 //! No answer states a number: a limit is nobody's business until you decide that it is. Whatever the
 //! closure leaves out, the layer adds: `Content-Length`, an empty body for HEAD, and on HTTP/1
-//! `Connection: close` if the connection cannot be used again.
+//! `Connection: close` if the connection cannot be used again. An answer of up to 64 KiB passes the
+//! limits of this crate that stand further out, whatever these are.
 //!
 //! # Examples
 //!
@@ -55,12 +56,13 @@ use std::{fmt, sync::Arc};
 use bytes::Bytes;
 use http::{
     Extensions, HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, Version,
-    header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE},
+    header::{ACCEPT, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE},
 };
 
 use crate::{
     drain::Drain,
     error::{Subject, TooLarge},
+    length::values_of,
     media,
     response_body::ResponseBody,
 };
@@ -281,17 +283,16 @@ impl<E> Answer<E> {
         }
         head
     }
+}
 
+impl<E: Clone + Send + Sync + 'static> Answer<E> {
     /// The whole answer, with what the closure may have left out, sent while `drain` lasts.
     pub(crate) fn make<B>(
         &self,
         error: E,
         head: &RequestHead,
         drain: Option<Drain>,
-    ) -> Response<ResponseBody<B>>
-    where
-        E: Clone + Send + Sync + 'static,
-    {
+    ) -> Response<ResponseBody<B>> {
         let (mut parts, text) = (self.make)(&error, head).into_parts();
         match text.len() {
             // A length of zero would end the answer, and with it the drain, at the head.
@@ -306,6 +307,23 @@ impl<E> Answer<E> {
             text
         };
         Response::from_parts(parts, ResponseBody::answer(text, drain))
+    }
+
+    /// The whole answer in place of a response that had these headers. If the connection was to be
+    /// closed behind that, it still is.
+    pub(crate) fn replace<B>(
+        &self,
+        error: E,
+        head: &RequestHead,
+        old: &HeaderMap,
+    ) -> Response<ResponseBody<B>> {
+        let mut answer = self.make(error, head, None);
+        let mut options = old.get_all(CONNECTION).iter().flat_map(values_of);
+        if options.any(|option| option.eq_ignore_ascii_case(b"close")) {
+            let close = HeaderValue::from_static("close");
+            answer.headers_mut().insert(CONNECTION, close);
+        }
+        answer
     }
 }
 

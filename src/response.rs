@@ -332,7 +332,8 @@ impl Config {
             if let Some(error) = bound.refuses(declared) {
                 drop(body);
                 self.callbacks.refused(&error, bound);
-                return ControlFlow::Break(self.answer.make(error, head, None));
+                let answer = self.answer.replace(error, head, &parts.headers);
+                return ControlFlow::Break(answer);
             }
         }
         let is_declared = is_declared(&hint, &parts.headers);
@@ -378,15 +379,24 @@ where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    /// The response, with what was held and the failure that ended it, if that is not a breach.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response<ResponseBody<B>>, TooLarge>> {
-        let failure = match ready!(self.poll_read(cx)) {
-            Err(Error::TooLarge(error)) => return Poll::Ready(Err(error)),
-            result => result.err(),
-        };
+    /// The response, with what was held and the failure that ended it; the answer in its place, if
+    /// that is a breach.
+    fn poll(
+        &mut self,
+        answer: &Answer,
+        head: &RequestHead,
+        cx: &mut Context<'_>,
+    ) -> Poll<Response<ResponseBody<B>>> {
+        let end = ready!(self.poll_read(cx));
         let parts = self.parts.take().expect("polled after completion");
+        let failure = match end {
+            Err(Error::TooLarge(error)) => {
+                return Poll::Ready(answer.replace(error, head, &parts.headers));
+            }
+            end => end.err(),
+        };
         let body = ResponseBody::held(mem::take(&mut self.held), failure, self.flush);
-        Poll::Ready(Ok(Response::from_parts(parts, body)))
+        Poll::Ready(Response::from_parts(parts, body))
     }
 
     /// Reads the body to its end.
@@ -448,10 +458,7 @@ where
                     }
                 }
                 StateProj::Holding { holding } => {
-                    return Poll::Ready(Ok(match ready!(holding.poll(cx)) {
-                        Ok(response) => response,
-                        Err(error) => config.answer.make(error, head, None),
-                    }));
+                    return holding.poll(&config.answer, head, cx).map(Ok);
                 }
             }
         }

@@ -539,6 +539,21 @@ async fn the_least_size_of_what_does_not_fit_is_exact_to_the_byte() {
 }
 
 #[tokio::test]
+async fn an_answer_closes_the_connection_if_the_one_it_replaces_did() {
+    let layer = JsonFitLayer::server(Fit::compact(10));
+    for closes in [false, true] {
+        let mut response = json(frames(PAGE, 30), Hint::Undeclared);
+        if closes {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(header::CONNECTION, close);
+        }
+        let response = through(&layer, response).await;
+        assert_eq!(response.status(), 500);
+        assert_eq!(response.headers().contains_key(header::CONNECTION), closes);
+    }
+}
+
+#[tokio::test]
 async fn the_default_answer_is_500_and_other_layers_leave_it_alone() {
     let response = json(frames(PAGE, 30), Hint::Declared);
     let response = through(&JsonFitLayer::server(Fit::compact(20)), response).await;

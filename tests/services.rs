@@ -1024,6 +1024,32 @@ async fn holds(layer: &ResponseSizeLimitLayer, version: Version, types: &[&str])
     poll.is_pending()
 }
 
+/// Whoever was answered had not read the request, for instance.
+#[tokio::test]
+async fn an_answer_closes_the_connection_if_the_one_it_replaces_did() {
+    for hint in VARIANTS {
+        for (connection, closes) in [
+            (&["close"][..], true),
+            (&["x-hop, Close"], true),
+            (&["x-hop", "close"], true),
+            (&["x-close"], false),
+            (&[], false),
+        ] {
+            let mut response = Response::new(Script::new([data(11)], hint.clone()));
+            for value in connection {
+                let value = HeaderValue::from_static(value);
+                response.headers_mut().append(CONNECTION, value);
+            }
+            let service = buffered().layer(Once(Some(response)));
+            let response = service.oneshot(get_by(Version::HTTP_11)).await.unwrap();
+            assert_eq!(response.status(), 500);
+            let left: Vec<_> = response.headers().get_all(CONNECTION).iter().collect();
+            assert_eq!(left.len(), usize::from(closes), "{connection:?}");
+            assert!(left.iter().all(|value| *value == "close"), "{left:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn streams_are_never_held() {
     let table: [(&[&str], bool); 26] = [

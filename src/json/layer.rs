@@ -483,7 +483,7 @@ impl Config {
     ) -> Response<ResponseBody<B>> {
         self.report(Err(&unfit));
         match &self.answer {
-            Some(answer) => answer.make(unfit, head, None),
+            Some(answer) => answer.replace(unfit, head, &parts.headers),
             None => self.broken(parts, head, Held::default(), Error::from_body(unfit)),
         }
     }
