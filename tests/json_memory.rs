@@ -245,3 +245,32 @@ fn copies_are_taken_out_in_one_pass_however_many_there_are() {
     let most = 4 * document.len() as u64;
     assert!(info.bytes_total < most, "{} of {most}", info.bytes_total);
 }
+
+#[test]
+fn a_long_note_is_written_a_few_times_however_much_gives_way_to_it() {
+    let len = 60_000;
+    let note = format!("{{kept}} {{dropped}} {{next_offset}} {}", "n".repeat(len));
+    let string = format!(r#"{{"log":"{}"}}"#, "x".repeat(8 * len));
+    let array = format!(r#"{{"rows":[1{}]}}"#, ",1".repeat(4 * len));
+    for (document, settings) in [
+        (
+            string,
+            Fit::string_at(2 * len as u64, "/log").markers_at(""),
+        ),
+        (array, Fit::array_at(2 * len as u64, "/rows")),
+    ] {
+        let settings = settings.note(&note);
+        let mut fitted = None;
+        let info =
+            allocation_counter::measure(|| fitted = Some(fit(document.as_bytes(), &settings)));
+        let fitted = fitted.unwrap().unwrap();
+        assert!((2 * len - 100..=2 * len).contains(&fitted.bytes().len()));
+        // A text grows by doubling.
+        let most = 3 * document.len() + 30 * len;
+        assert!(
+            info.bytes_total < most as u64,
+            "{} of {most}",
+            info.bytes_total
+        );
+    }
+}

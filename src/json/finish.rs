@@ -155,7 +155,12 @@ impl Cutting<'_> {
                 next_offset,
             };
             // All of them may be there, and just not fit.
-            if kept < total && self.say(store, numbers) == 0 {
+            let excess = if kept < total {
+                self.say(store, numbers)
+            } else {
+                1
+            };
+            if excess == 0 {
                 let next_offset = Some(next_offset);
                 return Ok(CutReport {
                     kept,
@@ -163,16 +168,20 @@ impl Cutting<'_> {
                     next_offset,
                 });
             }
-            if !store.give_up_item() {
-                return Err(UnfitReason::NothingKept);
+            // None of these is one too many, and to say it all again for each would take long.
+            let enough = (store.elastic.len() as u64).saturating_sub(excess);
+            let mut items = until_shorter(kept).min(until_shorter(next_offset));
+            while items > 0 && store.elastic.len() as u64 > enough {
+                if !store.give_up_item() {
+                    return Err(UnfitReason::NothingKept);
+                }
+                items -= 1;
             }
         }
     }
 
     fn string(mut self, store: &mut Store, total: u64) -> Result<CutReport, UnfitReason> {
         let ending = self.fit.ending();
-        // In the ending, in each copy, and in a marker.
-        let numbers_said = ending.numbers() * (2 + store.copies().len());
         // Not all of it, as then it would not be cut.
         let mut end = usize::try_from(total)
             .map_or(store.elastic.len(), |total| store.elastic.len().min(total));
@@ -199,10 +208,8 @@ impl Cutting<'_> {
                     next_offset: None,
                 });
             }
-            // Each number may lose a digit on the way there, and no more than that if it is not small.
-            let sure = excess.saturating_sub(numbers_said as u64);
-            let sure = if sure < numbers.kept / 10 { sure } else { 0 };
-            end -= (sure as usize).max(1);
+            let surely = excess.min(until_shorter(numbers.kept));
+            end = end.saturating_sub(surely as usize);
         }
     }
 
@@ -217,6 +224,12 @@ impl Cutting<'_> {
         }
         self.added.excess(self.fit, store)
     }
+}
+
+/// How far a number goes down until it has a digit less, and what is said about it is shorter.
+fn until_shorter(number: u64) -> u64 {
+    let least = 10_u64.pow(number.checked_ilog10().unwrap_or(0));
+    number.saturating_sub(least) + 1
 }
 
 /// Where the markers go, and what goes around them there.

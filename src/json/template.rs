@@ -53,12 +53,6 @@ impl Template {
         Self { parts }
     }
 
-    /// How many numbers it has.
-    pub(super) fn numbers(&self) -> usize {
-        let is_number = |part: &&Part| matches!(part, Part::Number(_));
-        self.parts.iter().filter(is_number).count()
-    }
-
     pub(super) fn write(&self, numbers: Numbers, to: &mut String) {
         for part in &self.parts {
             match part {
