@@ -36,6 +36,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
     select,
+    task::yield_now,
     time::sleep,
 };
 use tower_body_limit::RequestSizeLimitLayer;
@@ -140,8 +141,14 @@ async fn wait_for_head(server: &Server, hint: &Hint) -> f64 {
     let start = Instant::now();
     let (mut reader, mut writer) = client.split();
     let write = async {
-        // Whoever has answered may have closed the connection.
-        let _ = writer.write_all(&upload).await;
+        for chunk in upload.chunks(64 * 1024) {
+            // Whoever has answered may have closed the connection.
+            if writer.write_all(chunk).await.is_err() {
+                break;
+            }
+            // To look for the answer, also while the server takes all that is written.
+            yield_now().await;
+        }
         pending().await
     };
     let mut answer = Vec::new();

@@ -352,6 +352,29 @@ fn what_was_reported_at_the_end_is_not_reported_at_the_drop() {
 }
 
 /// What is held may come, and so may what an event leaves behind.
+/// A client ignores such an id, so the one before it stands, however little room there is.
+#[test]
+fn an_id_with_nul_is_none() {
+    for (id, left) in [
+        ("id:defghij\0k", "id:abc\n\n"),
+        ("id:defghijklm\0", "id:abc\n\n"),
+        ("id:defghijklm", ""),
+        ("id:defghij", "id:defghij\n\n"),
+    ] {
+        let stream = format!("id:abc\n{id}\ndata:too large by far\n\n");
+        for frame in 1..=stream.len() {
+            let frames = stream.as_bytes().chunks(frame);
+            let frames = frames.map(|chunk| Step::Data(Bytes::copy_from_slice(chunk)));
+            let (mut body, _) = skipping(Sse, 12, Script::new(frames, Hint::Undeclared));
+            let mut data = Vec::new();
+            while let Some(frame) = next(&mut body) {
+                data.extend(frame.unwrap().into_data().unwrap());
+            }
+            assert_eq!(String::from_utf8(data).unwrap(), left, "{id:?} {frame}");
+        }
+    }
+}
+
 #[test]
 fn while_records_are_skipped_the_hint_is_what_may_come() {
     let long = "x".repeat(9000);

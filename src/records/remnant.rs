@@ -5,20 +5,31 @@ use super::search::is_end;
 /// What a client has to know of an event that it does not get: the `id`, from which it goes on when it
 /// reconnects, and the `retry`.
 ///
-/// Fed with the lines of the event, without its comments. Holds at most `max` bytes: an id that does
-/// not fit is lost.
+/// Fed with the lines of the event, without its comments. Leaves at most `max` bytes behind: an id that
+/// does not fit is lost. Holds at most twice as many, as an id stands until the end of the next one.
 #[derive(Debug)]
 pub(crate) struct Remnant {
     max: usize,
     id: Vec<u8>,
     retry: Vec<u8>,
-    // The line so far, unless it is another field's.
+    // The line so far, if it is kept.
     line: Vec<u8>,
-    is_other: bool,
+    kind: Line,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Line {
+    Kept,
+    /// An id that does not fit.
+    Lost,
+    /// Another field's, or one that a client ignores.
+    Other,
 }
 
 const ID: &[u8] = b"id";
 const RETRY: &[u8] = b"retry";
+/// An id that has one is ignored.
+const NUL: u8 = 0;
 
 /// How many bytes of a line show that its field has one of these names.
 const HEAD: usize = 6;
@@ -30,7 +41,7 @@ impl Remnant {
             id: Vec::new(),
             retry: Vec::new(),
             line: Vec::new(),
-            is_other: false,
+            kind: Line::Kept,
         }
     }
 
@@ -40,13 +51,16 @@ impl Remnant {
             Some((&last, text)) if is_end(last) => (text, true),
             _ => (piece, false),
         };
-        if !self.is_other {
+        if self.kind == Line::Lost && text.contains(&NUL) {
+            self.kind = Line::Other;
+        }
+        if self.kind == Line::Kept {
             // The first bytes tell whether the others are wanted.
             let first = HEAD.saturating_sub(self.line.len()).min(text.len());
             let (head, rest) = text.split_at(first);
             self.line.extend_from_slice(head);
             if !may_be(&self.line, ID) && !may_be(&self.line, RETRY) {
-                self.ignore();
+                self.give_up(Line::Other);
             } else if ends || self.line.len() >= HEAD {
                 self.push(rest);
             }
@@ -57,31 +71,30 @@ impl Remnant {
     }
 
     fn push(&mut self, text: &[u8]) {
+        let is_id = self.line.starts_with(ID);
         // A new id replaces the old one.
-        if self.line.starts_with(ID) && !self.has_room(text) {
-            self.id = Vec::new();
+        let kept = self.retry.len() + if is_id { 0 } else { self.id.len() };
+        if kept + self.line.len() + text.len() <= self.max {
+            return self.line.extend_from_slice(text);
         }
-        if !self.has_room(text) {
-            return self.ignore();
-        }
-        self.line.extend_from_slice(text);
+        let is_ignored = self.line.contains(&NUL) || text.contains(&NUL);
+        self.give_up(if is_id && !is_ignored {
+            Line::Lost
+        } else {
+            Line::Other
+        });
     }
 
-    fn has_room(&self, text: &[u8]) -> bool {
-        let kept = self.id.len().saturating_add(self.retry.len());
-        let line = self.line.len().saturating_add(text.len());
-        kept.saturating_add(line) <= self.max
-    }
-
-    fn ignore(&mut self) {
+    fn give_up(&mut self, kind: Line) {
         self.line = Vec::new();
-        self.is_other = true;
+        self.kind = kind;
     }
 
     fn end_line(&mut self) {
         let line = std::mem::take(&mut self.line);
-        self.is_other = false;
-        if line == ID || (line.starts_with(b"id:") && !line.contains(&0)) {
+        if std::mem::replace(&mut self.kind, Line::Kept) == Line::Lost {
+            self.id = Vec::new();
+        } else if line == ID || (line.starts_with(b"id:") && !line.contains(&NUL)) {
             self.id = line;
         } else if line.strip_prefix(b"retry:").is_some_and(is_number) {
             self.retry = line;

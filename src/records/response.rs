@@ -70,7 +70,7 @@ use crate::{
 /// | the record | what came of it before the frame that crosses the limit, at most `limit` bytes, has passed | is removed whole |
 /// | the rest | the inner body is dropped | passes |
 /// | frames | uncopied and at once, cut before the record | records that came in several frames are copied if these are small |
-/// | held | nothing | the unfinished record: at most `limit` bytes, its line ends and a frame |
+/// | held | nothing | the unfinished record: at most `limit` bytes, its line ends and a frame; of one that is too large its `id` and `retry`, at most twice `limit` |
 /// | the head | unchanged | without `Content-Length`, digests, `ETag`, `Accept-Ranges` |
 ///
 /// On HTTP/1.1 and later the body is Pending for a moment before its error, so that a server sends what

@@ -220,13 +220,8 @@ fn remnant_of<'a>(event: &[Line<'a>], max: usize) -> (Option<&'a [u8]>, Option<&
     for line in event.iter().map(|line| line.text) {
         let name = line.split(|&byte| byte == b':').next().unwrap();
         let value = line.get(name.len() + 1..).unwrap_or_default();
-        if name == b"id" {
-            if len(id) + len(retry) + line.len() > max {
-                id = None;
-            }
-            if len(retry) + line.len() <= max && len(id) + len(retry) + line.len() <= max {
-                id = if value.contains(&0) { id } else { Some(line) };
-            }
+        if name == b"id" && !value.contains(&0) {
+            id = (len(retry) + line.len() <= max).then_some(line);
         }
         if name == b"retry" && len(id) + len(retry) + line.len() <= max {
             let digits = value.strip_prefix(b" ").unwrap_or(value);
