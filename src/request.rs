@@ -26,7 +26,7 @@ use crate::{
     macros::{inner_service_accessors, limit_settings, reporting_settings},
     policy::{Limits, Policy, higher_of},
     remainder::Remainder,
-    respond::{Answer, RequestHead},
+    respond::{Answer, Refusal, RequestHead},
     response_body::ResponseBody,
     watch::{BodyEnd, Callbacks, Watch, Watcher, is_complete},
 };
@@ -502,7 +502,8 @@ where
             return result.map(|response| response.map(ResponseBody::passing));
         };
         let replaced = match &result {
-            Ok(response) => reports_failure(response),
+            // A response that was held has become an answer of ours, behind which nothing is drained.
+            Ok(response) => reports_failure(response) || Refusal::is_in(response.extensions()),
             Err(_) => true,
         };
         if replaced && !self.config.keeps_answers {

@@ -43,7 +43,8 @@ use crate::{
 ///
 /// Frames pass uncopied, and nothing is held, with one exception: a client that speaks HTTP/1.0
 /// cannot tell a response that breaks off from one that ends, so there a body without a declared
-/// length is held as if [`buffered`](Self::buffered) were set.
+/// length is held as if [`buffered`](Self::buffered) were set, unless it is an event stream or
+/// `multipart/x-mixed-replace`.
 ///
 /// # Errors
 ///
@@ -191,9 +192,10 @@ impl ResponseSizeLimitLayer {
     /// Holds each response on a server until its end, so that every breach becomes a whole answer.
     ///
     /// At most `limit` bytes are held for each response in flight, so the memory needed is the limit
-    /// times the number of responses in flight. Trailers are kept. If the inner body fails, the head
+    /// times the number of responses in flight, and up to 16 KiB more for each. Trailers are kept. If the inner body fails, the head
     /// and what was held go out first. Event streams, gRPC, NDJSON and `multipart/x-mixed-replace`
-    /// are never held, nor is a response without a limit.
+    /// are never held, nor is a response without a limit. What HTTP/1.0 needs is said
+    /// [above](Self).
     ///
     /// # Examples
     ///

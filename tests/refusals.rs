@@ -1186,6 +1186,32 @@ async fn a_limit_on_responses_leaves_our_own_answers_alone() {
     }
 }
 
+/// A response that is held, and that fails as the request does, becomes an answer at once.
+#[tokio::test]
+async fn an_answer_to_our_own_breach_by_a_limit_on_responses_is_drained_behind() {
+    let held = ResponseSizeLimitLayer::server(1000);
+    for (version, responses) in [
+        (Version::HTTP_11, held.clone().buffered()),
+        (Version::HTTP_10, held),
+    ] {
+        let script = Script::new([data(4), data(7), data(100), Stall], Hint::Undeclared);
+        let log = script.log();
+        let mut request = Request::new(script);
+        *request.version_mut() = version;
+        let echo = service_fn(async |request: Request<LimitedBody<Script>>| {
+            io::Result::Ok(Response::new(request.into_body()))
+        });
+        let service = ServiceBuilder::new()
+            .layer(draining(MIB, Duration::from_secs(5)))
+            .layer(responses)
+            .service(echo);
+        let response = service.oneshot(request).await.unwrap();
+        assert_eq!(response.status(), 413);
+        assert!(closes(&response));
+        assert!(!log.dropped(), "there is nothing to drain");
+    }
+}
+
 /// Something in between may put a page of its own in the place of the text.
 #[tokio::test]
 async fn a_limit_on_responses_holds_for_what_others_make_of_our_answers() {
